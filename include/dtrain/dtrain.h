@@ -1,0 +1,458 @@
+/*
+ * dtrain.h - the public C API of libdtrain.
+ *
+ * libdtrain makes a training program written for one process run on many: the program
+ * submits gradient tensors by name, and the library reduces them over all ranks while the
+ * program goes on computing. A complete program:
+ *
+ *     #include <dtrain/dtrain.h>
+ *     #include <stdio.h>
+ *
+ *     int main(void)
+ *     {
+ *         if (dtrain_init(NULL) != DTRAIN_OK) {
+ *             fprintf(stderr, "%s\n", dtrain_last_error());
+ *             return 1;
+ *         }
+ *         float gradient[4] = {1, 2, 3, 4};
+ *         dtrain_status_t status = dtrain_allreduce("gradient", gradient, gradient, 4,
+ *                                                   DTRAIN_DTYPE_F32, DTRAIN_OP_AVERAGE);
+ *         if (status != DTRAIN_OK)
+ *             fprintf(stderr, "rank %d: %s\n", dtrain_rank(), dtrain_last_error());
+ *         dtrain_shutdown();
+ *         return status != DTRAIN_OK;
+ *     }
+ *
+ * Run it as it is and it is a world of one rank; run it with `mpirun -np N` and it is a
+ * world of N. Link with `pkg-config --libs dtrain`, or with the CMake target dtrain::dtrain.
+ *
+ * Rules that hold throughout
+ *
+ *   Threads    Every function may be called from any thread, except dtrain_init and
+ *              dtrain_shutdown, which must not run at the same time as each other. Callbacks
+ *              run where their type says.
+ *   Status     Functions return dtrain_status_t: 0 is success, negative is an error, positive
+ *              is "not yet". dtrain_last_error() has the text of this thread's last error. An
+ *              output parameter is written only on success.
+ *   Matching   An operation is matched across ranks by its name. The order in which ranks
+ *              submit different names does not matter. One name may be in flight once a rank.
+ *   Buffers    A buffer is lent to the library from the call until its handle is done. Input
+ *              and output are the same buffer (in place) or do not overlap.
+ *   Counts     Counts are elements, 64-bit. NULL is a valid buffer where the count is 0.
+ *   Same bits  The order in which ranks' values are added depends on rank numbers alone:
+ *              the same program on the same number of ranks gives the same bits on every
+ *              rank and in every run, however tensors are fused or cut into chunks.
+ *   Errors     What goes wrong on one rank (a shape that differs, an argument refused, a rank
+ *              that dies) reaches every rank that takes part, as an error that names the
+ *              tensor and the ranks. The next operation works, unless the world is gone
+ *              (DTRAIN_ERR_RANK_LOST, DTRAIN_ERR_ABORTED, or a timeout after the data began
+ *              to move): then every later call fails with the same status.
+ *   Structs    Public structs start with struct_size; set it to sizeof. Zero means default in
+ *              every other field, so `dtrain_options_t o = {.struct_size = sizeof o};` is a
+ *              complete set of defaults. Fields are only ever appended.
+ *
+ * Everything here is available since version 0.1 unless it says otherwise.
+ */
+#ifndef DTRAIN_DTRAIN_H
+#define DTRAIN_DTRAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dtrain/version.h>
+
+#if defined(__GNUC__)
+#define DTRAIN_API __attribute__((visibility("default")))
+#else
+#define DTRAIN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status ------------------------------------------------------------------------- */
+
+/* What a call or an operation came to. Numbers are never reused. */
+typedef enum dtrain_status {
+    DTRAIN_OK = 0,
+    DTRAIN_IN_PROGRESS = 1,              /* not done yet; nothing is wrong */
+    DTRAIN_ERR_INVALID_ARGUMENT = -1,    /* an argument, here or on the rank that is named */
+    DTRAIN_ERR_NOT_INITIALIZED = -2,     /* before dtrain_init or after dtrain_shutdown */
+    DTRAIN_ERR_ALREADY_INITIALIZED = -3, /* dtrain_init a second time; the world is unharmed */
+    DTRAIN_ERR_DUPLICATE_NAME = -4,      /* the name is in flight already on this rank */
+    DTRAIN_ERR_MISMATCH = -5,            /* ranks called the same name with other arguments */
+    DTRAIN_ERR_TIMEOUT = -6,             /* the operation's deadline passed */
+    DTRAIN_ERR_RANK_LOST = -7,           /* a rank died or left; the world is gone */
+    DTRAIN_ERR_SHUT_DOWN = -8,           /* a rank that is needed has called dtrain_shutdown */
+    DTRAIN_ERR_INVALID_HANDLE = -9,      /* released already, or never a handle */
+    DTRAIN_ERR_OUT_OF_MEMORY = -10,      /* memory, descriptors or threads ran out */
+    DTRAIN_ERR_UNSUPPORTED = -11,        /* valid, but not in this build or for this type */
+    DTRAIN_ERR_CONFIG = -12,             /* a setting; the text names the variable */
+    DTRAIN_ERR_COMMUNICATION = -13,      /* MPI or the operating system reported an error */
+    DTRAIN_ERR_INTERNAL = -14,           /* a defect of libdtrain: please report it */
+    DTRAIN_ERR_FORKED = -15,             /* called in a child made by fork after dtrain_init */
+    DTRAIN_ERR_ABORTED = -16             /* a rank called dtrain_abort; the world is gone */
+} dtrain_status_t;
+
+/*
+ * A short fixed text for a status, such as "operation timed out". Never NULL; an unknown
+ * number gives "unknown status". Does not block.
+ */
+DTRAIN_API const char *dtrain_status_string(dtrain_status_t status);
+
+/*
+ * The text of the last error that a libdtrain call returned on this thread, with names, ranks
+ * and values; "" when there was none. The pointer is valid until the next failing call on the
+ * same thread. Works before dtrain_init too.
+ */
+DTRAIN_API const char *dtrain_last_error(void);
+
+/* ---- Version and build -------------------------------------------------------------- */
+
+/* The library's version as major * 10000 + minor * 100 + patch: compare with DTRAIN_VERSION. */
+DTRAIN_API int dtrain_version(void);
+
+/* The library's version as text, such as "0.1.0". */
+DTRAIN_API const char *dtrain_version_string(void);
+
+typedef enum dtrain_feature {
+    DTRAIN_FEATURE_MPI = 1,
+    DTRAIN_FEATURE_CUDA = 2,
+    DTRAIN_FEATURE_NCCL = 3
+} dtrain_feature_t;
+
+/* 1 when the feature was built in, 0 when it was not or is unknown. */
+DTRAIN_API int dtrain_built(dtrain_feature_t feature);
+
+/* ---- Configuration ------------------------------------------------------------------ */
+
+/*
+ * Settings of a world, for dtrain_init. Start from dtrain_config_init, then set fields or call
+ * dtrain_config_set. Each field can also be set by its variable in the environment
+ * (DTRAIN_FUSION_THRESHOLD and so on), which wins over the struct, so that whoever starts a job
+ * has the last word. docs/config.md lists all, with ranges. Settings that all ranks must share
+ * are taken from rank 0.
+ */
+typedef struct dtrain_config {
+    uint32_t struct_size;
+    int32_t log_level;           /* dtrain_log_level_t; 0: DTRAIN_LOG_WARN */
+    int64_t fusion_threshold;    /* bytes a fused bucket holds at most; 0: default; -1: none */
+    int64_t fusion_tensor_limit; /* bytes of the largest tensor that is packed; 0: default */
+    int32_t timeout_ms;          /* deadline of an operation; 0: 60,000; -1: none */
+    int32_t stall_warning_ms;    /* warn when ranks are missing for as long; 0: 2,000; -1: no */
+    int32_t init_timeout_ms;     /* deadline of dtrain_init; 0: 60,000 */
+    int32_t spin_us;             /* busy-wait before sleeping; 0: default; -1: none */
+    int32_t mpi_threads;         /* dtrain_mpi_threads_t */
+    char backend[32];            /* "auto" (also ""), "mpi", or "self": a world of one */
+    char network_interface[64];  /* for connections between nodes, as "eth0"; "": any */
+} dtrain_config_t;
+
+/* How an application that initialised MPI itself goes on using it (docs/threading.md). */
+typedef enum dtrain_mpi_threads {
+    DTRAIN_MPI_THREADS_MULTIPLE = 0,  /* it may call MPI at any time: MPI_THREAD_MULTIPLE needed */
+    DTRAIN_MPI_THREADS_SERIALIZED = 1 /* it makes no MPI call while libdtrain is initialised:
+                                         MPI_THREAD_SERIALIZED is enough */
+} dtrain_mpi_threads_t;
+
+/*
+ * Sets every field of `config` to its default. `struct_size` is the caller's sizeof
+ * (dtrain_config_t). INVALID_ARGUMENT for NULL or a size that no version had.
+ */
+DTRAIN_API dtrain_status_t dtrain_config_init(dtrain_config_t *config, size_t struct_size);
+
+/*
+ * Sets one field from text, as the environment would: `key` is the field's name
+ * ("fusion_threshold"), `value` is its text ("64MB", "off", "1.5s"). CONFIG when the key is
+ * unknown (the text has the nearest known one) or the value cannot be read or is out of range.
+ */
+DTRAIN_API dtrain_status_t dtrain_config_set(dtrain_config_t *config, const char *key,
+                                             const char *value);
+
+/* ---- Lifecycle ---------------------------------------------------------------------- */
+
+/*
+ * Joins the world: all processes that the MPI launcher started, or this process alone without
+ * a launcher. Every rank must call it. MPI is initialised when the application has not done
+ * so. Starts one background thread. `config` may be NULL for the defaults; it is copied.
+ *
+ * Blocks until all ranks are here, or init_timeout_ms. Errors: ALREADY_INITIALIZED (the world
+ * is unharmed), CONFIG, TIMEOUT, COMMUNICATION, OUT_OF_MEMORY; UNSUPPORTED when the
+ * application initialised MPI with too low a thread level, when MPI was finalized already, or
+ * when the launcher belongs to another MPI than the library. After an error nothing is left
+ * initialised. May be called again after dtrain_shutdown.
+ */
+DTRAIN_API dtrain_status_t dtrain_init(const dtrain_config_t *config);
+
+/*
+ * Leaves the world. Operations of this rank that are still pending end with SHUT_DOWN; other
+ * ranks' operations that need this rank do so too. Waits, asleep, until every rank that lives
+ * has called it, so that nobody's data is cut off; then all threads, memory and descriptors of
+ * the library are given back. Handles not released are reported in the log. MPI is finalized
+ * at exit, and only when libdtrain initialised it.
+ *
+ * NOT_INITIALIZED when there is no world. RANK_LOST when a rank died; everything is given back
+ * all the same.
+ */
+DTRAIN_API dtrain_status_t dtrain_shutdown(void);
+
+/* 1 between a successful dtrain_init and dtrain_shutdown, else 0. */
+DTRAIN_API int dtrain_is_initialized(void);
+
+/*
+ * Tells every rank that this one cannot go on: all pending and later operations on all ranks
+ * fail with ABORTED and a text that holds this rank, `code` and `why` (which may be NULL). The
+ * process itself goes on; dtrain_shutdown still gives everything back.
+ */
+DTRAIN_API dtrain_status_t dtrain_abort(int code, const char *why);
+
+/* ---- Topology ------------------------------------------------------------------------ */
+
+/*
+ * Rank and size in the world; among the ranks of this node (local); and among the ranks with
+ * this local rank on all nodes (cross). -1 when not initialised.
+ */
+DTRAIN_API int dtrain_rank(void);
+DTRAIN_API int dtrain_size(void);
+DTRAIN_API int dtrain_local_rank(void);
+DTRAIN_API int dtrain_local_size(void);
+DTRAIN_API int dtrain_cross_rank(void);
+DTRAIN_API int dtrain_cross_size(void);
+
+/* 1 when every node has the same number of ranks, else 0; -1 when not initialised. */
+DTRAIN_API int dtrain_is_homogeneous(void);
+
+/* ---- Memory ------------------------------------------------------------------------- */
+
+/*
+ * Allocates `bytes` bytes of zeroed memory, aligned to 4096 bytes, that tensors are best kept in:
+ * within a node it is shared with the other ranks, which then reduce it where it lies, without a
+ * copy. Any part of it may be used as any tensor. A local call: ranks may allocate different
+ * amounts. `device` is DTRAIN_DEVICE_CPU. bytes = 0 gives a pointer that must be freed as well.
+ *
+ * INVALID_ARGUMENT, UNSUPPORTED (device), OUT_OF_MEMORY, NOT_INITIALIZED, FORKED. Does not block.
+ */
+DTRAIN_API dtrain_status_t dtrain_mem_alloc(void **memory, size_t bytes, int device);
+
+/*
+ * Gives memory of dtrain_mem_alloc back; NULL is nothing. No operation may be in flight in it.
+ * dtrain_shutdown frees what was not freed: it may not be touched afterwards. INVALID_ARGUMENT
+ * for any other pointer.
+ */
+DTRAIN_API dtrain_status_t dtrain_mem_free(void *memory);
+
+/* ---- Tensors and operations ----------------------------------------------------------- */
+
+/* Element types. Numbers are never reused; 0 is no type, so that a forgotten one is an error. */
+typedef enum dtrain_dtype {
+    DTRAIN_DTYPE_U8 = 1,
+    DTRAIN_DTYPE_I8 = 2,
+    DTRAIN_DTYPE_I32 = 3,
+    DTRAIN_DTYPE_I64 = 4,
+    DTRAIN_DTYPE_F16 = 5, /* IEEE 754 binary16; sums accumulate in fp32, rounded once */
+    DTRAIN_DTYPE_F32 = 6,
+    DTRAIN_DTYPE_F64 = 7,
+    DTRAIN_DTYPE_BF16 = 8, /* bfloat16; sums accumulate in fp32, rounded once */
+    DTRAIN_DTYPE_BOOL = 9, /* one byte; 0 is false, all else is true; results are 0 or 1 */
+    DTRAIN_DTYPE_U16 = 10,
+    DTRAIN_DTYPE_I16 = 11
+} dtrain_dtype_t;
+
+/* Bytes of one element; 0 for an unknown type. */
+DTRAIN_API size_t dtrain_dtype_size(dtrain_dtype_t dtype);
+
+/* The type's name, such as "float32"; "unknown" for an unknown type. */
+DTRAIN_API const char *dtrain_dtype_name(dtrain_dtype_t dtype);
+
+/*
+ * Reductions. All are taken elementwise over the ranks of the process set.
+ *
+ *   SUM, PRODUCT   Integers wrap around, as C's unsigned types do. bool: or, and.
+ *   AVERAGE        The sum, divided by the number of ranks before it is rounded to the type:
+ *                  the average of two fp16 values of 40000 is 40000. Integer averages are
+ *                  exact sums (int64 wraps), divided with truncation towards zero. Not for
+ *                  bool: UNSUPPORTED.
+ *   MIN, MAX       NaN on any rank gives NaN. bool: and, or.
+ *
+ * Values of ranks are combined along a balanced binary tree over rank numbers, the same for
+ * every element: ((x0 + x1) + (x2 + x3)) + (x4 + x5) for six ranks.
+ */
+typedef enum dtrain_op {
+    DTRAIN_OP_SUM = 0,
+    DTRAIN_OP_AVERAGE = 1,
+    DTRAIN_OP_MIN = 2,
+    DTRAIN_OP_MAX = 3,
+    DTRAIN_OP_PRODUCT = 4
+} dtrain_op_t;
+
+/* The reduction's name, such as "average"; "unknown" for an unknown one. */
+DTRAIN_API const char *dtrain_op_name(dtrain_op_t op);
+
+/* A process set: the ranks that take part in an operation. 0 is the world. */
+typedef int32_t dtrain_pset_t;
+#define DTRAIN_PSET_WORLD 0
+
+/* `device` of a tensor in host memory. */
+#define DTRAIN_DEVICE_CPU 0
+
+/* The longest name of a tensor in bytes, without its final zero. */
+#define DTRAIN_NAME_MAX 4096
+
+/* The most dimensions a tensor has. */
+#define DTRAIN_NDIM_MAX 16
+
+/*
+ * A named tensor, dense and row-major. The struct, the name and the shape are copied by the
+ * call; `in` and `out` are borrowed until the handle is done.
+ */
+typedef struct dtrain_tensor {
+    uint32_t struct_size;
+    int32_t ndim;     /* 0 to DTRAIN_NDIM_MAX; 0 is a scalar: one element, shape unused */
+    const char *name; /* UTF-8, 1 to DTRAIN_NAME_MAX bytes; "dtrain." at its start is reserved */
+    const void *in;   /* input, host memory; broadcast reads it on the root only */
+    void *out;        /* output; may be `in` (in place); must not overlap it otherwise */
+    const int64_t *shape; /* ndim extents, each >= 0, in elements */
+    dtrain_dtype_t dtype;
+    int32_t device; /* DTRAIN_DEVICE_CPU */
+    void *stream;   /* for device tensors; NULL for host memory */
+} dtrain_tensor_t;
+
+/*
+ * Called once when an operation is done, with its status and `user`, on libdtrain's background
+ * thread or on a thread that is in dtrain_wait. It must not block; calls that would block
+ * return an error in it.
+ */
+typedef void (*dtrain_callback_fn_t)(uint64_t handle, dtrain_status_t status, void *user);
+
+/* How an operation is done. NULL in its place means: all defaults. */
+typedef struct dtrain_options {
+    uint32_t struct_size;
+    dtrain_op_t op;                /* allreduce */
+    double prescale;               /* factor on every input before the reduction; 0 means 1 */
+    double postscale;              /* factor on the result before it is rounded; 0 means 1 */
+    dtrain_pset_t pset;            /* DTRAIN_PSET_WORLD is all there is in version 0.1 */
+    int32_t priority;              /* reserved: 0 */
+    int32_t timeout_ms;            /* deadline; 0: the configured one; -1: none */
+    uint32_t reserved;             /* 0 */
+    dtrain_callback_fn_t callback; /* reserved: NULL */
+    void *user;                    /* reserved: NULL */
+} dtrain_options_t;
+
+/*
+ * An operation that was submitted. 0 is never a handle. Handles carry a generation, so one that
+ * was released is an error (INVALID_HANDLE) for ever, never another operation.
+ */
+typedef uint64_t dtrain_handle_t;
+
+/*
+ * Submits an allreduce: when it is done, `out` on every rank of the set holds the reduction of
+ * all ranks' `in`, elementwise. Type, shape, op, prescale and postscale must be the same on all
+ * ranks. Scales other than 1 on integers are applied in double and truncated towards zero; on
+ * bool they are UNSUPPORTED.
+ *
+ * Does not block. On success *handle must be waited for or polled, then released. Errors now:
+ * INVALID_ARGUMENT, UNSUPPORTED, DUPLICATE_NAME, NOT_INITIALIZED, OUT_OF_MEMORY, FORKED, or the
+ * world's own error once it is gone. An argument refused here also fails the operation on the
+ * ranks that did submit it. Errors at wait: MISMATCH, INVALID_ARGUMENT (of another rank),
+ * TIMEOUT, SHUT_DOWN, RANK_LOST, ABORTED, COMMUNICATION; then the content of `out` is
+ * undefined.
+ */
+DTRAIN_API dtrain_status_t dtrain_allreduce_async(const dtrain_tensor_t *tensor,
+                                                  const dtrain_options_t *options,
+                                                  dtrain_handle_t *handle);
+
+/*
+ * Submits a broadcast: when it is done, `out` on every rank holds `in` of rank `root`. On the
+ * root `out` may be NULL or `in`; on other ranks `in` is not read and may be NULL. Type, shape
+ * and root must be the same on all ranks. Blocking and errors as dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_broadcast_async(const dtrain_tensor_t *tensor, int root,
+                                                  const dtrain_options_t *options,
+                                                  dtrain_handle_t *handle);
+
+/*
+ * Submits a barrier: it is done when every rank of the set has submitted it. A rank's barriers
+ * are matched in their order; several may be in flight. Operations submitted before it need
+ * not be done. Blocking and errors as dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_barrier_async(const dtrain_options_t *options,
+                                                dtrain_handle_t *handle);
+
+/*
+ * Blocking shorthands: submit, wait, release. `name`, buffers, `count` (elements, one
+ * dimension), `dtype` and `op` as above. They return what the wait returns.
+ */
+DTRAIN_API dtrain_status_t dtrain_allreduce(const char *name, const void *in, void *out,
+                                            int64_t count, dtrain_dtype_t dtype, dtrain_op_t op);
+DTRAIN_API dtrain_status_t dtrain_broadcast(const char *name, void *buffer, int64_t count,
+                                            dtrain_dtype_t dtype, int root);
+DTRAIN_API dtrain_status_t dtrain_barrier(void);
+
+/* ---- Handles --------------------------------------------------------------------------- */
+
+/*
+ * Sets *done to 1 when the operation is done, well or badly, and to 0 when it is not. Returns
+ * OK in both cases; INVALID_HANDLE for a stale handle. Does not block.
+ */
+DTRAIN_API dtrain_status_t dtrain_poll(dtrain_handle_t handle, int *done);
+
+/*
+ * Waits until the operation is done and returns its status; dtrain_last_error() then has its
+ * text. While it waits, the calling thread does the library's work, so that a small operation
+ * costs no thread switch. Ends at the operation's deadline at the latest. The handle stays
+ * valid until it is released. Several threads may wait for one handle.
+ */
+DTRAIN_API dtrain_status_t dtrain_wait(dtrain_handle_t handle);
+
+/*
+ * As dtrain_wait, for at most `timeout_ms` milliseconds (0: a poll that also does work). Returns
+ * DTRAIN_IN_PROGRESS when the operation is not done by then; it stays in flight.
+ */
+DTRAIN_API dtrain_status_t dtrain_wait_for(dtrain_handle_t handle, int timeout_ms);
+
+/*
+ * Waits for all of `n` handles. Returns OK when all are OK, else the status of the first in the
+ * array that failed. `each` (NULL or n entries) receives every handle's status. Handles stay
+ * valid.
+ */
+DTRAIN_API dtrain_status_t dtrain_wait_all(const dtrain_handle_t *handles, int n,
+                                           dtrain_status_t *each);
+
+/*
+ * Gives a handle back; it is invalid from then on. An operation that is not done keeps its
+ * handle: DTRAIN_IN_PROGRESS, and nothing changes. Every handle has to be released, a failed
+ * one too.
+ */
+DTRAIN_API dtrain_status_t dtrain_release(dtrain_handle_t handle);
+
+/*
+ * Copies the operation's error text, at most cap bytes with the final zero, into `text`; "" when
+ * it has none. INVALID_HANDLE, INVALID_ARGUMENT (text NULL or cap 0).
+ */
+DTRAIN_API dtrain_status_t dtrain_handle_error(dtrain_handle_t handle, char *text, size_t cap);
+
+/* ---- Log -------------------------------------------------------------------------------- */
+
+typedef enum dtrain_log_level {
+    DTRAIN_LOG_OFF = 1,
+    DTRAIN_LOG_ERROR = 2,
+    DTRAIN_LOG_WARN = 3,
+    DTRAIN_LOG_INFO = 4,
+    DTRAIN_LOG_DEBUG = 5,
+    DTRAIN_LOG_TRACE = 6
+} dtrain_log_level_t;
+
+/*
+ * Receives one log line (no newline) in place of stderr. Called from any thread, one call at a
+ * time; it must not call libdtrain.
+ */
+typedef void (*dtrain_log_fn_t)(dtrain_log_level_t level, const char *line, void *user);
+
+/* Sets the sink of log lines; NULL restores stderr. May be called before dtrain_init. */
+DTRAIN_API void dtrain_set_log_callback(dtrain_log_fn_t fn, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DTRAIN_DTRAIN_H */

@@ -1,0 +1,134 @@
+#include "base/config_table.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+#define KIB INT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+#define MAX_BYTES (64 * GIB)
+
+#define FIELD(field)                                            \
+    .name = #field, .offset = offsetof(dtrain_config_t, field), \
+    .size = sizeof((dtrain_config_t *)0)->field
+
+#define INTERNAL(field)                              \
+    .internal_offset = offsetof(dt_config_t, field), \
+    .internal_size = sizeof((dt_config_t *)0)->field
+
+static const dt_choice_t log_levels[] = {
+    {"off", DTRAIN_LOG_OFF},
+    {"error", DTRAIN_LOG_ERROR},
+    {"warn", DTRAIN_LOG_WARN},
+    {"info", DTRAIN_LOG_INFO},
+    {"debug", DTRAIN_LOG_DEBUG},
+    {"trace", DTRAIN_LOG_TRACE},
+    {NULL, 0},
+};
+
+static const dt_choice_t mpi_threads[] = {
+    {"multiple", DTRAIN_MPI_THREADS_MULTIPLE},
+    {"serialized", DTRAIN_MPI_THREADS_SERIALIZED},
+    {NULL, 0},
+};
+
+static const dt_choice_t backends[] = {{"auto", 0}, {"mpi", 0}, {"self", 0}, {NULL, 0}};
+
+const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
+    {FIELD(log_level), INTERNAL(log_level), .kind = DT_SETTING_CHOICE, .choices = log_levels,
+     .default_internal = DTRAIN_LOG_WARN, .default_text = "warn",
+     .help = "Which log lines are written: those of this level and of the ones before it."},
+    {FIELD(fusion_threshold), INTERNAL(fusion_threshold), .kind = DT_SETTING_BYTES, .is_shared = 1,
+     .may_be_off = 1, .min = 1, .max = MAX_BYTES, .default_internal = 16 * MIB, .off_internal = 0,
+     .default_text = "16 MiB",
+     .help = "The most that a fused bucket holds. With `off` every tensor travels alone."},
+    {FIELD(fusion_tensor_limit), INTERNAL(fusion_tensor_limit), .kind = DT_SETTING_BYTES,
+     .is_shared = 1, .min = 1, .max = MAX_BYTES, .default_internal = 128 * KIB,
+     .default_text = "128 KiB",
+     .help = "The largest tensor that is copied into a bucket; larger ones are reduced where "
+             "they lie."},
+    {FIELD(timeout_ms), INTERNAL(timeout_ns), .kind = DT_SETTING_DURATION, .is_shared = 1,
+     .may_be_off = 1, .unit_ns = DT_NS_PER_MS, .min = 1, .max = INT32_MAX,
+     .default_internal = 60 * DT_NS_PER_S, .off_internal = DT_NEVER, .default_text = "60 s",
+     .help = "How long an operation may take, from the call that submits it, before it fails "
+             "with a timeout."},
+    {FIELD(stall_warning_ms), INTERNAL(stall_warning_ns), .kind = DT_SETTING_DURATION,
+     .is_shared = 1, .may_be_off = 1, .unit_ns = DT_NS_PER_MS, .min = 1, .max = INT32_MAX,
+     .default_internal = 2 * DT_NS_PER_S, .off_internal = DT_NEVER, .default_text = "2 s",
+     .help = "After how long a warning names the tensor that waits and the ranks that have not "
+             "submitted it."},
+    {FIELD(init_timeout_ms), INTERNAL(init_timeout_ns), .kind = DT_SETTING_DURATION,
+     .unit_ns = DT_NS_PER_MS, .min = 1, .max = INT32_MAX, .default_internal = 60 * DT_NS_PER_S,
+     .default_text = "60 s",
+     .help = "How long `dtrain_init` waits for the other ranks before it fails with a timeout."},
+    {FIELD(spin_us), INTERNAL(spin_ns), .kind = DT_SETTING_DURATION, .may_be_off = 1,
+     .unit_ns = DT_NS_PER_US, .min = 1, .max = 1000000, .default_internal = -1, .off_internal = 0,
+     .default_text = "auto", .auto_word = "auto",
+     .help = "How long a thread that waits stays busy before it sleeps. `auto` chooses by the "
+             "cores and ranks of the node."},
+    {FIELD(mpi_threads), INTERNAL(mpi_threads), .kind = DT_SETTING_CHOICE, .choices = mpi_threads,
+     .default_internal = DTRAIN_MPI_THREADS_MULTIPLE, .default_text = "multiple",
+     .help = "How a program that initialised MPI itself goes on using it: at any time, or not "
+             "while libdtrain is initialised."},
+    {FIELD(backend), INTERNAL(backend), .kind = DT_SETTING_WORD, .choices = backends,
+     .default_text = "auto",
+     .help = "Who makes the world: `mpi`, or `self` for a world of one. `auto` takes MPI when a "
+             "launcher started the process or the program has initialised MPI."},
+    {FIELD(network_interface), INTERNAL(network_interface), .kind = DT_SETTING_TEXT,
+     .default_text = "any",
+     .help = "The network interface of connections between nodes, as `eth0`."},
+};
+
+const dt_setting_t *dt_setting_find(const char *name)
+{
+    for (int i = 0; i < DT_SETTING_COUNT; i++) {
+        if (strcmp(dt_settings[i].name, name) == 0)
+            return &dt_settings[i];
+    }
+    return NULL;
+}
+
+const dt_setting_t *dt_setting_nearest(const char *name)
+{
+    const dt_setting_t *nearest = &dt_settings[0];
+    for (int i = 1; i < DT_SETTING_COUNT; i++) {
+        if (dt_text_distance(dt_settings[i].name, name) < dt_text_distance(nearest->name, name))
+            nearest = &dt_settings[i];
+    }
+    return nearest;
+}
+
+const char *dt_setting_variable(const dt_setting_t *setting, char variable[DT_VARIABLE_MAX])
+{
+    snprintf(variable, DT_VARIABLE_MAX, "DTRAIN_%s", setting->name);
+    for (char *c = variable; *c; c++)
+        *c = (char)toupper((unsigned char)*c);
+    return variable;
+}
+
+int64_t dt_setting_load(const void *base, size_t offset, size_t size)
+{
+    int32_t narrow;
+    int64_t wide;
+    const char *at = (const char *)base + offset;
+    if (size == sizeof wide) {
+        memcpy(&wide, at, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, at, sizeof narrow);
+    return narrow;
+}
+
+void dt_setting_store(void *base, size_t offset, size_t size, int64_t value)
+{
+    int32_t narrow = (int32_t)value;
+    char *at = (char *)base + offset;
+    if (size == sizeof value)
+        memcpy(at, &value, sizeof value);
+    else
+        memcpy(at, &narrow, sizeof narrow);
+}

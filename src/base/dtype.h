@@ -1,0 +1,17 @@
+/* dtype.h - sizes and names of element types, reductions, and checks of both. */
+#ifndef DT_BASE_DTYPE_H
+#define DT_BASE_DTYPE_H
+
+#include <stddef.h>
+
+#include <dtrain/dtrain.h>
+
+#define DT_DTYPE_COUNT 12 /* one above the highest dtrain_dtype_t */
+#define DT_OP_COUNT 5
+
+size_t dt_dtype_size(dtrain_dtype_t dtype); /* 0 when unknown */
+const char *dt_dtype_name(dtrain_dtype_t dtype);
+const char *dt_op_name(dtrain_op_t op);
+int dt_dtype_is_float(dtrain_dtype_t dtype);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * backend.h - the vtable of backends: what moves and reduces the data once all ranks have agreed
+ * on it. One thread at a time uses a backend (the one that holds the runtime's baton). Nothing
+ * blocks.
+ */
+#ifndef DT_COMM_BACKEND_H
+#define DT_COMM_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dtrain/dtrain.h>
+
+#include "reduce/reduce.h"
+
+typedef enum dt_collective_kind { DT_ALLREDUCE = 1, DT_BROADCAST = 2 } dt_collective_kind_t;
+
+/* A part of a collective's data: a tensor of a bucket. Pieces behind each other make up one
+ * vector, the same on all ranks. in == out, or they do not overlap. */
+typedef struct dt_piece {
+    const void *in; /* broadcast: read on the root only */
+    void *out;      /* broadcast on the root: may be NULL (nothing is written) or in */
+    int64_t count;  /* elements */
+} dt_piece_t;
+
+typedef struct dt_collective {
+    dt_collective_kind_t kind;
+    uint64_t sequence;        /* 0, 1, 2, … in the order of start, the same on all ranks */
+    dt_reduction_t reduction; /* broadcast: only dtype counts */
+    int root;                 /* broadcast */
+    const dt_piece_t *pieces; /* lives until the task is freed */
+    int num_pieces;           /* 1, unless the backend takes pieces */
+    int64_t count;            /* elements of all pieces */
+} dt_collective_t;
+
+typedef struct dt_backend dt_backend_t;
+typedef struct dt_task dt_task_t;
+
+typedef struct dt_backend_ops {
+    const char *name;
+    /*
+     * Begins a collective. All ranks start the same ones in the same order; several may be in
+     * progress. The struct is copied, what it points to is borrowed. On error no task is made.
+     */
+    dtrain_status_t (*start)(dt_backend_t *backend, const dt_collective_t *collective,
+                             dt_task_t **task);
+    /*
+     * Does what can be done now, and no more than about a millisecond of it. OK when this rank's
+     * output is complete and its input no longer needed; IN_PROGRESS; or an error, with a text,
+     * after which the backend is good only for destroy.
+     */
+    dtrain_status_t (*progress)(dt_backend_t *backend, dt_task_t *task);
+    /* Frees a task that is complete, or gives up one that is not (then only destroy may follow
+     * and buffers may still be written until it). */
+    void (*release)(dt_backend_t *backend, dt_task_t *task);
+    /*
+     * Frees everything. `clean`: all ranks do so now, after their last task; otherwise a peer
+     * may be dead and nothing that waits for one is called.
+     */
+    void (*destroy)(dt_backend_t *backend, int clean);
+    /*
+     * Memory that this backend reduces where it lies, aligned to 4096 bytes, zeroed; both NULL in a
+     * backend for which any memory is as good. Any thread, at any time before destroy, which frees
+     * what was not freed. deallocate returns -1 for memory that is not the start of an allocation.
+     */
+    dtrain_status_t (*allocate)(dt_backend_t *backend, size_t bytes, void **memory);
+    int (*deallocate)(dt_backend_t *backend, void *memory);
+} dt_backend_ops_t;
+
+/* First member of every backend. */
+struct dt_backend {
+    const dt_backend_ops_t *ops;
+    int takes_pieces; /* [const] 1: buckets need no packing */
+};
+
+#endif

@@ -1,0 +1,257 @@
+#include "comm/mpi/mpi_bootstrap.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_p2p.h"
+#include "comm/ring/ring.h"
+#include "comm/self/self_world.h"
+
+/* Once all ranks are here, they have at least so long for the rest. */
+#define CONNECT_NS (10 * DT_NS_PER_S)
+/* Rank 0 gives up so much before the others, which then hear why. */
+#define VERDICT_NS DT_NS_PER_S
+/* No other messages are sent on the communicator before the world is complete. */
+#define FAILURE_TAG 0
+#define SETTLE_NS (50 * DT_NS_PER_MS)
+
+static int64_t after(int64_t now, int64_t span)
+{
+    return span < DT_NEVER - now ? now + span : DT_NEVER;
+}
+
+/* As dt_mpi_finish, with a text for users. */
+static dtrain_status_t finish(dt_mpi_bootstrap_t *self, MPI_Request *request, const char *what)
+{
+    dtrain_status_t status = dt_mpi_finish(request, self->deadline_ns, what);
+    self->is_pending = status != DTRAIN_OK;
+    if (status == DTRAIN_ERR_TIMEOUT)
+        return dt_fail(status,
+                       "rank %d of %d waited %.1f s for all ranks to join (%s): a rank did not "
+                       "call dtrain_init, or died",
+                       self->rank, self->size, (double)self->config->init_timeout_ns / 1e9, what);
+    return status;
+}
+
+/* ---- 1. The communicator ------------------------------------------------------------- */
+
+static dtrain_status_t duplicate(dt_mpi_bootstrap_t *self, MPI_Comm comm)
+{
+    MPI_Request request;
+    dtrain_status_t status = dt_mpi_check(MPI_Comm_rank(comm, &self->rank), "MPI_Comm_rank");
+    if (status == DTRAIN_OK)
+        status = dt_mpi_check(MPI_Comm_size(comm, &self->size), "MPI_Comm_size");
+    if (status == DTRAIN_OK)
+        status = dt_mpi_check(MPI_Comm_idup(comm, &self->comm, &request), "MPI_Comm_idup");
+    if (status == DTRAIN_OK)
+        status = finish(self, &request, "MPI_Comm_idup");
+    if (status == DTRAIN_OK)
+        status = dt_mpi_check(MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN),
+                              "MPI_Comm_set_errhandler");
+    return status;
+}
+
+/* ---- 2. What each rank needs, and whether all have it ------------------------------------ */
+
+static dtrain_status_t make_backend(dt_mpi_bootstrap_t *self)
+{
+    dt_p2p_t *p2p = NULL;
+    if (self->size == 1)
+        return dt_self_join(&self->world);
+    dtrain_status_t status = dt_mpi_p2p_create(self->comm, &p2p);
+    if (status == DTRAIN_OK)
+        status = dt_ring_create(p2p, NULL, &self->world.backend);
+    return status;
+}
+
+static dtrain_status_t greet(dt_mpi_bootstrap_t *self, dtrain_status_t status)
+{
+    MPI_Request request;
+    dt_mpi_hello_t *own = &self->hellos[self->size];
+    if (status == DTRAIN_OK)
+        status = make_backend(self);
+    dt_mpi_hello_write(own, self->config, status);
+    status = dt_mpi_check(MPI_Iallgather(own, DT_MPI_HELLO_BYTES, MPI_BYTE, self->hellos,
+                                         DT_MPI_HELLO_BYTES, MPI_BYTE, self->comm, &request),
+                          "MPI_Iallgather");
+    if (status == DTRAIN_OK)
+        status = finish(self, &request, "MPI_Iallgather");
+    if (status != DTRAIN_OK)
+        return status;
+    self->is_agreed = 1;
+    status = dt_mpi_hello_check(self->hellos, self->rank, self->size);
+    if (status == DTRAIN_OK)
+        dt_config_adopt_shared(self->config, &self->hellos[0].is.config);
+    return status;
+}
+
+/* ---- 3. The control connections ------------------------------------------------------------ */
+
+/* Rank 0 has got word of a rank that failed where it could not connect any more. */
+static dtrain_status_t hear_failure(dt_mpi_bootstrap_t *self, int source)
+{
+    MPI_Request request;
+    dt_mpi_hello_t *hello = &self->hellos[source];
+    dtrain_status_t status = dt_mpi_check(
+        MPI_Irecv(hello, DT_MPI_HELLO_BYTES, MPI_BYTE, source, FAILURE_TAG, self->comm, &request),
+        "MPI_Irecv");
+    if (status == DTRAIN_OK)
+        status = finish(self, &request, "MPI_Irecv");
+    return status == DTRAIN_OK ? dt_mpi_hello_check(self->hellos, self->rank, self->size) : status;
+}
+
+static dtrain_status_t call_mpi(void *context)
+{
+    dt_mpi_bootstrap_t *self = context;
+    int found = 0;
+    MPI_Status probed;
+    dtrain_status_t status = dt_mpi_check(
+        MPI_Iprobe(MPI_ANY_SOURCE, FAILURE_TAG, self->comm, &found, &probed), "MPI_Iprobe");
+    if (status == DTRAIN_OK && found && self->rank == 0)
+        status = hear_failure(self, probed.MPI_SOURCE);
+    return status;
+}
+
+/* This rank fails, but MPI may still hold the message that tells the others why. */
+static void settle(dt_mpi_bootstrap_t *self)
+{
+    int64_t end = dt_now_ns() + SETTLE_NS;
+    const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
+    while (dt_now_ns() < end) {
+        if (call_mpi(self) != DTRAIN_OK)
+            return;
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Rank 0 waits for this rank to connect, and tells the others when it hears that it cannot. */
+static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t status)
+{
+    MPI_Request request;
+    dt_mpi_hello_t *own = &self->hellos[self->size];
+    int64_t limit = dt_now_ns() + SETTLE_NS;
+    dt_mpi_hello_write(own, self->config, status);
+    if (MPI_Isend(own, DT_MPI_HELLO_BYTES, MPI_BYTE, 0, FAILURE_TAG, self->comm, &request) ==
+        MPI_SUCCESS)
+        self->is_pending = dt_mpi_finish(&request, limit, "MPI_Isend") != DTRAIN_OK;
+    settle(self);
+    return dt_fail(status, "%s", own->is.error);
+}
+
+static int all_share_sockets(const dt_mpi_bootstrap_t *self)
+{
+    for (int i = 1; i < self->size; i++) {
+        if (!dt_mpi_hello_shares_sockets(&self->hellos[0], &self->hellos[i]))
+            return 0;
+    }
+    return 1;
+}
+
+static dtrain_status_t make_topology(dt_mpi_bootstrap_t *self)
+{
+    return dt_mpi_hello_topology(self->hellos, self->rank, self->size, &self->world.topology);
+}
+
+/* Also when rank 0 has no address: the others wait to hear it. */
+static dtrain_status_t tell_address(dt_mpi_bootstrap_t *self, dtrain_status_t status)
+{
+    MPI_Request request;
+    dt_mpi_address_t *message = self->message;
+    if (self->rank == 0) {
+        message->status = status;
+        if (status != DTRAIN_OK)
+            dt_text_format(message->error, sizeof message->error, "%s", dt_last_error());
+    }
+    status = dt_mpi_check(
+        MPI_Ibcast(message, (int)sizeof *message, MPI_BYTE, 0, self->comm, &request), "MPI_Ibcast");
+    if (status == DTRAIN_OK)
+        status = finish(self, &request, "MPI_Ibcast");
+    if (status != DTRAIN_OK || message->status == DTRAIN_OK)
+        return status;
+    self->is_agreed = 1;
+    message->error[sizeof message->error - 1] = '\0';
+    return dt_fail(message->status < 0 ? (dtrain_status_t)message->status
+                                       : DTRAIN_ERR_COMMUNICATION,
+                   self->rank == 0 ? "%s" : "rank 0 cannot join: %s", message->error);
+}
+
+static dtrain_status_t connect_as_hub(dt_mpi_bootstrap_t *self)
+{
+    dt_sock_listener_t *listener = NULL;
+    dt_sock_meanwhile_t meanwhile = {call_mpi, self};
+    dtrain_status_t status = make_topology(self);
+    if (status == DTRAIN_OK)
+        status = dt_sock_listen(!all_share_sockets(self), self->config->network_interface,
+                                &self->message->address, &listener);
+    status = tell_address(self, status);
+    if (status != DTRAIN_OK) {
+        dt_sock_listener_free(listener);
+        return status;
+    }
+    int64_t left = self->deadline_ns - dt_now_ns();
+    int64_t earlier = left / 4 < VERDICT_NS ? left / 4 : VERDICT_NS;
+    return dt_sock_accept(listener, self->size, self->deadline_ns - earlier, meanwhile,
+                          &self->world.control);
+}
+
+static dtrain_status_t connect_to_hub(dt_mpi_bootstrap_t *self)
+{
+    dt_sock_meanwhile_t meanwhile = {call_mpi, self};
+    int same_node = dt_mpi_hello_shares_sockets(&self->hellos[0], &self->hellos[self->rank]);
+    dtrain_status_t status = tell_address(self, DTRAIN_OK);
+    if (status != DTRAIN_OK)
+        return status;
+    status = make_topology(self);
+    if (status == DTRAIN_OK)
+        status = dt_sock_connect(&self->message->address, self->rank, same_node, self->deadline_ns,
+                                 meanwhile, &self->world.control);
+    return status == DTRAIN_OK ? status : tell_failure(self, status);
+}
+
+static dtrain_status_t connect_control(dt_mpi_bootstrap_t *self)
+{
+    int64_t now = dt_now_ns();
+    int64_t span = self->config->init_timeout_ns;
+    int64_t least = after(now, span < CONNECT_NS ? span : CONNECT_NS);
+    if (self->deadline_ns < least)
+        self->deadline_ns = least;
+    self->is_agreed = 0;
+    return self->rank == 0 ? connect_as_hub(self) : connect_to_hub(self);
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
+                                     dtrain_status_t status)
+{
+    char error[DT_ERROR_MAX];
+    dt_text_format(error, sizeof error, "%s", dt_last_error());
+    dtrain_status_t step = duplicate(self, parent);
+    if (step != DTRAIN_OK)
+        return step;
+    self->hellos = dt_calloc((size_t)self->size + 1, sizeof *self->hellos);
+    self->message = dt_calloc(1, sizeof *self->message);
+    if (!self->hellos || !self->message)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a world of %d ranks", self->size);
+    if (status != DTRAIN_OK)
+        dt_fail(status, "%s", error);
+    status = greet(self, status);
+    if (status == DTRAIN_OK && self->size > 1)
+        status = connect_control(self);
+    if (status != DTRAIN_OK && self->is_agreed)
+        settle(self);
+    return status;
+}
+
+void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self)
+{
+    if (self->is_pending)
+        return;
+    dt_free(self->hellos);
+    dt_free(self->message);
+    self->hellos = NULL;
+    self->message = NULL;
+}

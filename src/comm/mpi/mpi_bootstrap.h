@@ -1,0 +1,55 @@
+/*
+ * mpi_bootstrap.h - how processes of MPI become a world:
+ *
+ *   1. the communicator is duplicated, so that our messages never meet the application's;
+ *   2. each rank makes what it needs for itself, and tells all others how that went (mpi_hello.h);
+ *   3. rank 0 listens and broadcasts its address, the others connect (sock_control.h); rank 0's
+ *      last word to them ends the set-up on all ranks alike.
+ *
+ * Nothing blocks in MPI: every step is polled until the deadline. MPI moves nothing unless it is
+ * called, so a rank that is through with a step and waits for something else goes on calling it.
+ */
+#ifndef DT_COMM_MPI_MPI_BOOTSTRAP_H
+#define DT_COMM_MPI_MPI_BOOTSTRAP_H
+
+#include <mpi.h>
+
+#include "base/status.h"
+#include "comm/mpi/mpi_hello.h"
+#include "comm/sock/sock_control.h"
+#include "comm/world.h"
+
+/* Rank 0's address, or why it has none. */
+typedef struct dt_mpi_address {
+    int32_t status;
+    char error[DT_ERROR_MAX];
+    dt_sock_address_t address;
+} dt_mpi_address_t;
+
+/*
+ * A world in the making. MPI cannot take back a collective: after a timeout it may still write
+ * to comm, hellos and message, which is why they are on the heap and stay there then.
+ */
+typedef struct dt_mpi_bootstrap {
+    MPI_Comm comm;
+    int rank, size;
+    int64_t deadline_ns;
+    int is_pending; /* such a collective was left behind */
+    int is_agreed;  /* all ranks are at the same point, and fail here alike */
+    dt_config_t *config;
+    dt_mpi_hello_t *hellos; /* size entries, behind them one: this rank's own */
+    dt_mpi_address_t *message;
+    dt_world_t world; /* without leave */
+} dt_mpi_bootstrap_t;
+
+/*
+ * Does all three steps. `status` is what this rank brings: one that failed already takes part up
+ * to the second, so that the others fail too. On error the world is in part made.
+ */
+dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
+                                     dtrain_status_t status);
+
+/* Frees what only the steps need. */
+void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self);
+
+#endif

@@ -1,0 +1,43 @@
+#include "comm/mpi/mpi_call.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+/* Others are mostly here within microseconds; a rank that starts late is worth no busy core. */
+#define EAGER_TESTS 200
+#define PAUSE_NS (200 * DT_NS_PER_US)
+
+dtrain_status_t dt_mpi_check(int code, const char *what)
+{
+    if (code == MPI_SUCCESS)
+        return DTRAIN_OK;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+        return dt_fail(DTRAIN_ERR_COMMUNICATION, "%s failed with MPI error %d", what, code);
+    for (char *at = text; *at; at++) {
+        if (*at == '\n') /* MPICH tells where it was, a line a function */
+            *at = ' ';
+    }
+    return dt_fail(DTRAIN_ERR_COMMUNICATION, "%s failed: %s", what, text);
+}
+
+dtrain_status_t dt_mpi_finish(MPI_Request *request, int64_t deadline_ns, const char *what)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    for (int tests = 0;; tests++) {
+        int done = 0;
+        dtrain_status_t status = dt_mpi_check(MPI_Test(request, &done, MPI_STATUS_IGNORE), what);
+        if (status != DTRAIN_OK || done)
+            return status;
+        if (dt_now_ns() >= deadline_ns)
+            return DTRAIN_ERR_TIMEOUT;
+        if (tests < EAGER_TESTS)
+            sched_yield();
+        else
+            nanosleep(&pause, NULL);
+    }
+}

@@ -1,0 +1,103 @@
+#include "comm/mpi/mpi_world.h"
+
+#include <mpi.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "comm/mpi/mpi_bootstrap.h"
+#include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_library.h"
+
+static dtrain_status_t check_comm(MPI_Comm comm)
+{
+    int is_inter = 0;
+    if (comm == MPI_COMM_NULL || comm == (MPI_Comm)0)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the communicator is MPI_COMM_NULL");
+    dtrain_status_t status =
+        dt_mpi_check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
+    if (status == DTRAIN_OK && is_inter)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the communicator is an intercommunicator");
+    return status;
+}
+
+/* The context is the bootstrap, for its communicator. */
+static void leave(void *context, int clean)
+{
+    dt_mpi_bootstrap_t *bootstrap = context;
+    int is_active = dt_mpi_is_active();
+    if (!is_active)
+        dt_log(DTRAIN_LOG_WARN, "mpi", "MPI was finalized before dtrain_shutdown");
+    /* Where a rank may be dead nothing is called that waits for all. */
+    if (clean && is_active)
+        MPI_Comm_free(&bootstrap->comm);
+    dt_mpi_library_leave(clean);
+    if (!bootstrap->is_pending)
+        dt_free(bootstrap);
+}
+
+/* Gives back a world that did not come to be; the error's text survives that. */
+static dtrain_status_t abandon(dt_world_t world, int is_agreed, dtrain_status_t status)
+{
+    char error[DT_ERROR_MAX];
+    dt_text_format(error, sizeof error, "%s", dt_last_error());
+    dt_world_close(&world, is_agreed);
+    return dt_fail(status, "%s", error);
+}
+
+static dtrain_status_t run(dt_mpi_bootstrap_t *bootstrap, MPI_Comm comm, dt_config_t *config,
+                           dtrain_status_t status, dt_world_t *world)
+{
+    int64_t now = dt_now_ns();
+    int64_t span = config->init_timeout_ns;
+    bootstrap->comm = MPI_COMM_NULL;
+    bootstrap->config = config;
+    bootstrap->deadline_ns = span < DT_NEVER - now ? now + span : DT_NEVER;
+    status = dt_mpi_bootstrap_run(bootstrap, comm, status);
+    dt_mpi_bootstrap_finish(bootstrap);
+    bootstrap->config = NULL;
+    dt_world_t made = bootstrap->world;
+    made.leave = leave;
+    made.context = bootstrap;
+    if (status != DTRAIN_OK)
+        return abandon(made, bootstrap->is_agreed, status);
+    *world = made;
+    return DTRAIN_OK;
+}
+
+static dtrain_status_t join_comm(MPI_Comm comm, int has_comm, dt_config_t *config,
+                                 dt_world_t *world)
+{
+    int may_call = 0;
+    dtrain_status_t status = dt_mpi_library_enter(config->mpi_threads, has_comm, &may_call);
+    if (status != DTRAIN_OK && !may_call)
+        return status;
+    dtrain_status_t fault = check_comm(comm);
+    dt_mpi_bootstrap_t *bootstrap = dt_calloc(1, sizeof *bootstrap);
+    if (fault == DTRAIN_OK && !bootstrap)
+        fault = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a world");
+    if (fault != DTRAIN_OK || !bootstrap) {
+        dt_free(bootstrap);
+        dt_mpi_library_leave(1);
+        return fault;
+    }
+    return run(bootstrap, comm, config, status, world);
+}
+
+dtrain_status_t dt_mpi_join(const void *comm, dt_config_t *config, dt_world_t *world)
+{
+    MPI_Comm joined = MPI_COMM_WORLD;
+    if (comm)
+        memcpy(&joined, comm, sizeof joined);
+    return join_comm(joined, comm != NULL, config, world);
+}
+
+dtrain_status_t dt_mpi_join_fint(int fcomm, dt_config_t *config, dt_world_t *world)
+{
+    /* Handles cannot be converted before MPI is up, or after; joining any tells why not. */
+    MPI_Comm comm = dt_mpi_is_active() ? MPI_Comm_f2c((MPI_Fint)fcomm) : MPI_COMM_NULL;
+    return join_comm(comm, 1, config, world);
+}

@@ -1,0 +1,283 @@
+#include "comm/shm/shm_stream.h"
+
+#include <string.h>
+
+/* Bytes of a long chunk that are moved at a time. */
+#define STEP_BYTES ((int64_t)256 << 10)
+
+/* ---- Slots ------------------------------------------------------------------------------- */
+
+static uint8_t *slot_of(const dt_shm_stream_t *stream, int rank, uint64_t chunk)
+{
+    const dt_shm_layout_t *layout = &stream->layout;
+    uint64_t slot = chunk % (uint64_t)layout->slots;
+    return (uint8_t *)stream->boards[rank] + layout->arena_offset + slot * layout->slot_bytes;
+}
+
+/* Where a rank puts its values of another rank's share. */
+static uint8_t *input_of(const dt_shm_stream_t *stream, int rank, int owner, uint64_t chunk)
+{
+    int place = owner < rank ? owner : owner - 1;
+    return slot_of(stream, rank, chunk) + (size_t)place * stream->layout.chunk_bytes;
+}
+
+static uint8_t *result_of(const dt_shm_stream_t *stream, int rank, uint64_t chunk)
+{
+    return slot_of(stream, rank, chunk) + stream->layout.input_bytes;
+}
+
+/* Whether all ranks are through with what was in the chunk's slot before, as far as `event`. */
+static int is_free(dt_shm_stream_t *stream, dt_shm_event_t event, uint64_t chunk)
+{
+    uint64_t slots = (uint64_t)stream->layout.slots;
+    return chunk < slots || dt_shm_stream_reached(stream, event, chunk - slots + 1);
+}
+
+/* ---- Cutting ----------------------------------------------------------------------------- */
+
+static dt_span_t all_of(const dt_shm_task_t *task)
+{
+    return (dt_span_t){0, task->collective.count};
+}
+
+static dt_span_t share_of(const dt_shm_stream_t *stream, const dt_shm_task_t *task, int rank)
+{
+    return dt_schedule_share(task->collective.count, stream->size, rank);
+}
+
+/* A rank's share of a chunk of an ARENA task. */
+static dt_span_t segment_of(const dt_shm_stream_t *stream, const dt_shm_task_t *task, int rank,
+                            uint64_t chunk)
+{
+    return dt_schedule_cut(share_of(stream, task, rank), task->segment,
+                           (int64_t)(chunk - task->first));
+}
+
+/* A chunk of a RELAY task. */
+static dt_span_t relayed(const dt_shm_task_t *task, uint64_t chunk)
+{
+    return dt_schedule_cut(all_of(task), task->segment, (int64_t)(chunk - task->first));
+}
+
+uint64_t dt_shm_task_cut(const dt_shm_stream_t *stream, dt_shm_task_t *task)
+{
+    const dt_shm_layout_t *layout = &stream->layout;
+    int64_t count = task->collective.count;
+    size_t element = task->pieces.element_bytes;
+    dt_span_t longest = share_of(stream, task, 0);
+    switch (task->path) {
+    case DT_SHM_ARENA:
+        task->segment =
+            dt_schedule_segment(count, stream->size, element, (int64_t)layout->chunk_bytes);
+        return (uint64_t)dt_schedule_num_segments(longest.hi - longest.lo, task->segment);
+    case DT_SHM_RELAY:
+        task->segment = dt_schedule_segment(count, 1, element, (int64_t)layout->input_bytes);
+        return count > 0 ? (uint64_t)dt_schedule_num_segments(count, task->segment) : 1;
+    default:
+        return 1;
+    }
+}
+
+/* ---- Fill -------------------------------------------------------------------------------- */
+
+static void pack(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span_t span, uint8_t *to)
+{
+    dt_shm_pieces_pack(&task->pieces, span, to);
+    stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
+}
+
+static void fill_arena(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
+{
+    for (int owner = 0; owner < stream->size; owner++) {
+        if (owner != stream->rank)
+            pack(stream, task, segment_of(stream, task, owner, chunk),
+                 input_of(stream, stream->rank, owner, chunk));
+    }
+}
+
+dt_shm_step_t dt_shm_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk)
+{
+    int writes = task->path == DT_SHM_SMALL || task->path == DT_SHM_ARENA ||
+                 (task->path == DT_SHM_RELAY && task->collective.root == stream->rank);
+    if (!writes)
+        return DT_SHM_DONE;
+    if (!is_free(stream, DT_SHM_REDUCED, chunk))
+        return DT_SHM_WAITS;
+    if (task->path == DT_SHM_ARENA)
+        fill_arena(stream, task, chunk);
+    else
+        pack(stream, task, task->path == DT_SHM_SMALL ? all_of(task) : relayed(task, chunk),
+             slot_of(stream, stream->rank, chunk));
+    return DT_SHM_DONE;
+}
+
+/* ---- Reduce ------------------------------------------------------------------------------ */
+
+static void combine(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_part_t part,
+                    int num_destinations)
+{
+    dt_reduce(&task->collective.reduction, stream->destinations, num_destinations, stream->sources,
+              stream->size, (size_t)part.count);
+    stream->budget -=
+        part.count * (int64_t)task->pieces.element_bytes * (stream->size + num_destinations) / 2;
+}
+
+static void reduce_small(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
+{
+    dt_span_t span = all_of(task);
+    while (span.lo < span.hi) {
+        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
+        size_t offset = (size_t)span.lo * task->pieces.element_bytes;
+        for (int rank = 0; rank < stream->size; rank++)
+            stream->sources[rank] = slot_of(stream, rank, chunk) + offset;
+        stream->destinations[0] = dt_shm_pieces_out(&task->pieces, part);
+        combine(stream, task, part, 1);
+        span.lo += part.count;
+    }
+}
+
+static void reduce_segment(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
+{
+    dt_span_t span = segment_of(stream, task, stream->rank, chunk);
+    int64_t begin = span.lo;
+    int num_destinations = stream->size > 1 ? 2 : 1;
+    while (span.lo < span.hi) {
+        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
+        size_t offset = (size_t)(span.lo - begin) * task->pieces.element_bytes;
+        for (int rank = 0; rank < stream->size; rank++) {
+            if (rank != stream->rank)
+                stream->sources[rank] = input_of(stream, rank, stream->rank, chunk) + offset;
+        }
+        stream->sources[stream->rank] = dt_shm_pieces_in(&task->pieces, part);
+        stream->destinations[0] = dt_shm_pieces_out(&task->pieces, part);
+        stream->destinations[1] = result_of(stream, stream->rank, chunk) + offset;
+        combine(stream, task, part, num_destinations);
+        span.lo += part.count;
+    }
+}
+
+static void point_at_heaps(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_part_t part)
+{
+    size_t offset = (size_t)part.offset * task->pieces.element_bytes;
+    for (int rank = 0; rank < stream->size; rank++) {
+        const dt_shm_descriptor_t *where = dt_shm_stream_descriptor(stream, rank, task, part.piece);
+        uint8_t *heap = (uint8_t *)stream->boards[rank];
+        stream->sources[rank] = heap + where->in + offset;
+        stream->destinations[rank] = heap + where->out + offset;
+    }
+}
+
+/* The next elements of a long chunk, `whole`, that are moved at a time. */
+static dt_span_t next_of(const dt_shm_task_t *task, dt_span_t whole)
+{
+    int64_t most = STEP_BYTES / (int64_t)task->pieces.element_bytes;
+    dt_span_t span = {whole.lo + task->done, whole.hi};
+    if (span.hi - span.lo > most)
+        span.hi = span.lo + most;
+    return span;
+}
+
+static dt_shm_step_t reduce_direct(dt_shm_stream_t *stream, dt_shm_task_t *task)
+{
+    dt_span_t share = share_of(stream, task, stream->rank);
+    dt_span_t span = next_of(task, share);
+    while (span.lo < span.hi) {
+        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
+        point_at_heaps(stream, task, part);
+        combine(stream, task, part, stream->size);
+        span.lo += part.count;
+    }
+    task->done = span.lo - share.lo;
+    return span.lo < share.hi ? DT_SHM_MOVED : DT_SHM_DONE;
+}
+
+static void copy_own(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span_t span)
+{
+    dt_shm_pieces_copy(&task->pieces, span);
+    stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
+}
+
+static dt_shm_step_t reduce_fetch(dt_shm_stream_t *stream, dt_shm_task_t *task)
+{
+    int root = task->collective.root;
+    dt_span_t span = next_of(task, all_of(task));
+    if (root == stream->rank) {
+        copy_own(stream, task, span);
+        span.lo = span.hi;
+    }
+    while (span.lo < span.hi) {
+        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
+        const uint8_t *from = (const uint8_t *)stream->boards[root] +
+                              dt_shm_stream_descriptor(stream, root, task, part.piece)->in;
+        size_t bytes = (size_t)part.count * task->pieces.element_bytes;
+        memcpy(dt_shm_pieces_out(&task->pieces, part),
+               from + (size_t)part.offset * task->pieces.element_bytes, bytes);
+        stream->budget -= (int64_t)bytes;
+        span.lo += part.count;
+    }
+    task->done = span.lo;
+    return span.lo < task->collective.count ? DT_SHM_MOVED : DT_SHM_DONE;
+}
+
+static dt_shm_step_t reduce_relay(dt_shm_stream_t *stream, const dt_shm_task_t *task,
+                                  uint64_t chunk)
+{
+    int root = task->collective.root;
+    dt_span_t span = relayed(task, chunk);
+    if (root == stream->rank) {
+        copy_own(stream, task, span);
+        return DT_SHM_DONE;
+    }
+    if (!dt_shm_stream_rank_reached(stream, root, DT_SHM_FILLED, chunk + 1))
+        return DT_SHM_WAITS;
+    dt_shm_pieces_unpack(&task->pieces, span, slot_of(stream, root, chunk));
+    stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
+    return DT_SHM_DONE;
+}
+
+dt_shm_step_t dt_shm_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk)
+{
+    switch (task->path) {
+    case DT_SHM_DIRECT: /* decided when all had posted: no need to wait for `filled` */
+        return reduce_direct(stream, task);
+    case DT_SHM_FETCH:
+        return reduce_fetch(stream, task);
+    case DT_SHM_RELAY:
+        return reduce_relay(stream, task, chunk);
+    case DT_SHM_SMALL:
+        if (!dt_shm_stream_reached(stream, DT_SHM_FILLED, chunk + 1))
+            return DT_SHM_WAITS;
+        reduce_small(stream, task, chunk);
+        return DT_SHM_DONE;
+    default: /* ARENA */
+        if (!dt_shm_stream_reached(stream, DT_SHM_FILLED, chunk + 1) ||
+            !is_free(stream, DT_SHM_DRAINED, chunk))
+            return DT_SHM_WAITS;
+        reduce_segment(stream, task, chunk);
+        return DT_SHM_DONE;
+    }
+}
+
+/* ---- Drain ------------------------------------------------------------------------------- */
+
+static void drain_arena(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
+{
+    for (int owner = 0; owner < stream->size; owner++) {
+        if (owner == stream->rank)
+            continue;
+        dt_span_t span = segment_of(stream, task, owner, chunk);
+        dt_shm_pieces_unpack(&task->pieces, span, result_of(stream, owner, chunk));
+        stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
+    }
+}
+
+dt_shm_step_t dt_shm_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk)
+{
+    int waits = task->path == DT_SHM_DIRECT || task->path == DT_SHM_ARENA ||
+                (task->path == DT_SHM_FETCH && task->collective.root == stream->rank);
+    if (waits && !dt_shm_stream_reached(stream, DT_SHM_REDUCED, chunk + 1))
+        return DT_SHM_WAITS;
+    if (task->path == DT_SHM_ARENA)
+        drain_arena(stream, task, chunk);
+    return DT_SHM_DONE;
+}

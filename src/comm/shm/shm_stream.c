@@ -1,0 +1,244 @@
+#include "comm/shm/shm_stream.h"
+
+/* What a call of progress moves, so that it takes no longer than about a millisecond. */
+#define BUDGET (INT64_C(4) << 20)
+
+/* ---- Counters ---------------------------------------------------------------------------- */
+
+int dt_shm_stream_rank_reached(const dt_shm_stream_t *stream, int rank, dt_shm_event_t event,
+                               uint64_t value)
+{
+    return atomic_load_explicit(&stream->boards[rank]->counters[event].value,
+                                memory_order_acquire) >= value;
+}
+
+int dt_shm_stream_reached(dt_shm_stream_t *stream, dt_shm_event_t event, uint64_t value)
+{
+    dt_shm_watch_t *watch = &stream->watches[event];
+    if (watch->least >= value)
+        return 1;
+    uint64_t least = UINT64_MAX;
+    int rank = watch->last_behind;
+    for (int i = 0; i < stream->size; i++) {
+        uint64_t seen = atomic_load_explicit(&stream->boards[rank]->counters[event].value,
+                                             memory_order_acquire);
+        if (seen < value) {
+            watch->last_behind = rank;
+            return 0;
+        }
+        least = seen < least ? seen : least;
+        rank = rank + 1 < stream->size ? rank + 1 : 0;
+    }
+    watch->least = least;
+    return 1;
+}
+
+static void publish(const dt_shm_stream_t *stream, dt_shm_event_t event, uint64_t value)
+{
+    atomic_store_explicit(&stream->boards[stream->rank]->counters[event].value, value,
+                          memory_order_release);
+}
+
+/* ---- Headers ----------------------------------------------------------------------------- */
+
+const dt_shm_header_t *dt_shm_stream_header(const dt_shm_stream_t *stream, int rank,
+                                            const dt_shm_task_t *task)
+{
+    return &stream->boards[rank]->headers[task->header % DT_SHM_HEADERS];
+}
+
+const dt_shm_descriptor_t *dt_shm_stream_descriptor(const dt_shm_stream_t *stream, int rank,
+                                                    const dt_shm_task_t *task, int piece)
+{
+    uint64_t first = dt_shm_stream_header(stream, rank, task)->first;
+    return &stream->boards[rank]->descriptors[(first + (uint64_t)piece) % DT_SHM_DESCRIPTORS];
+}
+
+static void free_headers(dt_shm_stream_t *stream)
+{
+    while (stream->headers_freed < stream->headers_posted &&
+           stream->headers_freed < stream->headers_decided) {
+        uint64_t at = stream->headers_freed % DT_SHM_HEADERS;
+        if (!dt_shm_stream_reached(stream, DT_SHM_REDUCED, stream->header_ends[at]))
+            return;
+        stream->descriptors_freed = stream->descriptor_ends[at];
+        stream->headers_freed++;
+    }
+}
+
+/* An unsigned difference: right for an output that is NULL, which nobody asks for, too. */
+static uint64_t offset_of(const dt_shm_board_t *heap, const void *memory)
+{
+    return (uint64_t)((uintptr_t)memory - (uintptr_t)heap);
+}
+
+static void write_header(dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    dt_shm_board_t *board = stream->boards[stream->rank];
+    dt_shm_header_t *header = &board->headers[task->header % DT_SHM_HEADERS];
+    header->first = stream->descriptors_used;
+    header->in_heaps = (uint64_t)task->in_heap;
+    for (int i = 0; task->in_heap && i < task->collective.num_pieces; i++) {
+        const dt_piece_t *piece = &task->collective.pieces[i];
+        uint64_t at = stream->descriptors_used++ % DT_SHM_DESCRIPTORS;
+        board->descriptors[at].in = offset_of(board, piece->in);
+        board->descriptors[at].out = offset_of(board, piece->out);
+    }
+    stream->descriptor_ends[task->header % DT_SHM_HEADERS] = stream->descriptors_used;
+}
+
+static int has_room(dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    uint64_t needed = task->in_heap ? (uint64_t)task->collective.num_pieces : 0;
+    free_headers(stream);
+    return stream->headers_posted - stream->headers_freed < DT_SHM_HEADERS &&
+           stream->descriptors_used - stream->descriptors_freed + needed <= DT_SHM_DESCRIPTORS;
+}
+
+static void post(dt_shm_stream_t *stream)
+{
+    while (stream->to_post) {
+        dt_shm_task_t *task = stream->to_post;
+        if (task->has_header) {
+            if (!has_room(stream, task))
+                return;
+            write_header(stream, task);
+            publish(stream, DT_SHM_POSTED, ++stream->headers_posted);
+        }
+        stream->to_post = task->after;
+    }
+}
+
+/* ---- Paths ------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const dt_shm_task_t *task)
+{
+    return (size_t)task->collective.count * task->pieces.element_bytes;
+}
+
+static dt_shm_path_t choose_broadcast(const dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    int root = task->collective.root;
+    if (stream->size == 1)
+        return DT_SHM_FETCH;
+    if (!task->has_header)
+        return DT_SHM_RELAY;
+    if (root == stream->rank)
+        return task->in_heap ? DT_SHM_FETCH : DT_SHM_RELAY;
+    if (!dt_shm_stream_rank_reached(stream, root, DT_SHM_POSTED, task->header + 1))
+        return DT_SHM_UNDECIDED;
+    return dt_shm_stream_header(stream, root, task)->in_heaps ? DT_SHM_FETCH : DT_SHM_RELAY;
+}
+
+/* One rank whose pieces are elsewhere decides for all, so it need not wait to know. */
+static dt_shm_path_t choose_allreduce(const dt_shm_stream_t *stream, dt_shm_task_t *task)
+{
+    int is_small = bytes_of(task) <= stream->layout.small_bytes;
+    dt_shm_path_t elsewhere = is_small ? DT_SHM_SMALL : DT_SHM_ARENA;
+    if (!task->has_header)
+        return DT_SHM_SMALL;
+    if (!task->in_heap)
+        return elsewhere;
+    for (; task->scanned < stream->size; task->scanned++) {
+        int rank = task->scanned;
+        if (!dt_shm_stream_rank_reached(stream, rank, DT_SHM_POSTED, task->header + 1))
+            return DT_SHM_UNDECIDED;
+        if (!dt_shm_stream_header(stream, rank, task)->in_heaps)
+            return elsewhere;
+    }
+    return DT_SHM_DIRECT;
+}
+
+static void decide(dt_shm_stream_t *stream)
+{
+    while (stream->to_decide) {
+        dt_shm_task_t *task = stream->to_decide;
+        if (task->has_header && task->header >= stream->headers_posted)
+            return;
+        task->path = task->collective.kind == DT_BROADCAST ? choose_broadcast(stream, task)
+                                                           : choose_allreduce(stream, task);
+        if (task->path == DT_SHM_UNDECIDED)
+            return;
+        task->first = stream->num_chunks;
+        task->end = stream->num_chunks += dt_shm_task_cut(stream, task);
+        if (task->has_header) {
+            stream->header_ends[task->header % DT_SHM_HEADERS] = task->end;
+            stream->headers_decided++;
+        }
+        stream->to_decide = task->after;
+    }
+}
+
+/* ---- Stages ------------------------------------------------------------------------------ */
+
+static void finish_chunk(dt_shm_stream_t *stream, dt_shm_event_t which)
+{
+    dt_shm_stage_t *stage = &stream->stages[which];
+    dt_shm_task_t *task = stage->task;
+    publish(stream, which, ++stage->chunk);
+    if (stage->chunk < task->end)
+        return;
+    stage->task = task->after;
+    if (which == DT_SHM_DRAINED)
+        task->status = DTRAIN_OK;
+}
+
+/* 1 when something was done. */
+static int step(dt_shm_stream_t *stream, dt_shm_event_t which)
+{
+    static dt_shm_step_t (*const work[DT_SHM_STAGES])(dt_shm_stream_t *, dt_shm_task_t *,
+                                                      uint64_t) = {
+        [DT_SHM_FILLED] = dt_shm_fill,
+        [DT_SHM_REDUCED] = dt_shm_reduce,
+        [DT_SHM_DRAINED] = dt_shm_drain,
+    };
+    dt_shm_stage_t *stage = &stream->stages[which];
+    if (!stage->task || stage->task->path == DT_SHM_UNDECIDED)
+        return 0;
+    /* A stage follows on the heels of the one before it. */
+    if (which != DT_SHM_FILLED && stage->chunk == stream->stages[which - 1].chunk)
+        return 0;
+    dt_shm_step_t result = work[which](stream, stage->task, stage->chunk);
+    if (result == DT_SHM_DONE)
+        finish_chunk(stream, which);
+    return result != DT_SHM_WAITS;
+}
+
+/* The last stage first: it makes room for the others. */
+void dt_shm_stream_drive(dt_shm_stream_t *stream)
+{
+    int moved = 1;
+    stream->budget = BUDGET;
+    while (moved && stream->budget > 0) {
+        post(stream);
+        decide(stream);
+        moved = step(stream, DT_SHM_DRAINED);
+        moved |= step(stream, DT_SHM_REDUCED);
+        moved |= step(stream, DT_SHM_FILLED);
+    }
+}
+
+void dt_shm_stream_add(dt_shm_stream_t *stream, dt_shm_task_t *task)
+{
+    task->has_header = bytes_of(task) > stream->layout.tiny_bytes;
+    task->in_heap =
+        task->in_heap && task->has_header && task->collective.num_pieces <= DT_SHM_DESCRIPTORS;
+    if (task->has_header)
+        task->header = stream->headers_made++;
+    task->before = stream->tail;
+    task->after = NULL;
+    if (stream->tail)
+        stream->tail->after = task;
+    else
+        stream->head = task;
+    stream->tail = task;
+    for (int i = 0; i < DT_SHM_STAGES; i++) {
+        if (!stream->stages[i].task)
+            stream->stages[i].task = task;
+    }
+    if (!stream->to_decide)
+        stream->to_decide = task;
+    if (!stream->to_post)
+        stream->to_post = task;
+    post(stream);
+}

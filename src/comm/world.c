@@ -1,0 +1,13 @@
+#include "comm/world.h"
+
+void dt_world_close(dt_world_t *world, int clean)
+{
+    if (world->control)
+        world->control->ops->destroy(world->control);
+    if (world->backend)
+        world->backend->ops->destroy(world->backend, clean);
+    if (world->leave)
+        world->leave(world->context, clean);
+    dt_topology_free(&world->topology);
+    *world = (dt_world_t){0};
+}

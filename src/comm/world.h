@@ -1,0 +1,26 @@
+/*
+ * world.h - a world that was joined: who is there, and the transports to reach them. How one
+ * comes to be is each folder's own: self/ (one rank), mpi/ (a launcher or a communicator),
+ * loopback/ (threads of one process, for tests). registry.h chooses.
+ */
+#ifndef DT_COMM_WORLD_H
+#define DT_COMM_WORLD_H
+
+#include "base/config.h"
+#include "comm/backend.h"
+#include "comm/control.h"
+#include "comm/topology.h"
+
+typedef struct dt_world {
+    dt_topology_t topology;
+    dt_control_t *control; /* NULL in a world of one */
+    dt_backend_t *backend;
+    /* Gives back what the bootstrap holds beyond these, after both were destroyed; or NULL. */
+    void (*leave)(void *context, int clean);
+    void *context;
+} dt_world_t;
+
+/* Destroys control and backend, leaves, frees the topology. `clean` as in backend.h. */
+void dt_world_close(dt_world_t *world, int clean);
+
+#endif

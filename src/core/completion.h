@@ -1,0 +1,15 @@
+/* completion.h - how operations end. */
+#ifndef DT_CORE_COMPLETION_H
+#define DT_CORE_COMPLETION_H
+
+#include "core/runtime.h"
+
+/* The operation, which is in `pending`, is over; `text` is its error's, or NULL. After this it may
+ * be gone. */
+void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status,
+                 const char *text);
+
+/* The world is over: gives up running tasks, fails every operation now and to come. */
+void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *text);
+
+#endif

@@ -1,0 +1,395 @@
+#include "core/coordinator.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "core/completion.h"
+#include "core/verdict.h"
+#include "core/wire.h"
+
+/* Events taken in one step, so that a flood does not keep the rest waiting. */
+#define EVENTS_PER_STEP 64
+
+/* How long rank 0 has to answer when an operation's deadline has passed. */
+#define ANSWER_NS (2 * DT_NS_PER_S)
+
+static int is_root(const dt_runtime_t *runtime)
+{
+    return runtime->world.topology.rank == 0;
+}
+
+static int phase(dt_runtime_t *runtime)
+{
+    return atomic_load_explicit(&runtime->phase, memory_order_relaxed);
+}
+
+int dt_coord_has_wish(dt_runtime_t *runtime)
+{
+    if (phase(runtime) != DT_PHASE_RUNNING)
+        return 0;
+    return atomic_load(&runtime->wants_abort) == 1 ||
+           (atomic_load(&runtime->wants_bye) && !atomic_load(&runtime->has_said_bye));
+}
+
+/* The root takes in a report, and will look in time whether what it is about has stalled. */
+static dtrain_status_t negotiate(dt_runtime_t *runtime, int rank, const dt_reader_t *report,
+                                 int64_t now_ns)
+{
+    int64_t stall_ns = runtime->config.stall_warning_ns;
+    if (stall_ns != DT_NEVER && now_ns + stall_ns < runtime->check_ns)
+        runtime->check_ns = now_ns + stall_ns;
+    return dt_negotiator_report(runtime->negotiator, rank, report->at,
+                                (size_t)(report->end - report->at), now_ns);
+}
+
+/* Sends the message that was written to rank 0, or takes it in where this is rank 0. */
+static dtrain_status_t send_to_root(dt_runtime_t *runtime, int64_t now_ns)
+{
+    dt_buffer_t *message = &runtime->message;
+    if (message->failed)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a control message");
+    if (is_root(runtime)) {
+        dt_reader_t reader = dt_reader_make(message->data, message->length);
+        dt_get_header(&reader);
+        return negotiate(runtime, 0, &reader, now_ns);
+    }
+    dt_control_t *control = runtime->world.control;
+    dtrain_status_t status = control->ops->send(control, 0, message->data, message->length);
+    /* A lost peer is told by receive. */
+    return status == DTRAIN_ERR_RANK_LOST ? DTRAIN_OK : status;
+}
+
+/* Writes the bits of those operations from `first` on that have an id. */
+static void put_bits(dt_buffer_t *message, const dt_operation_t *first)
+{
+    uint32_t low = DT_ID_NONE, high = 0;
+    for (const dt_operation_t *operation = first; operation; operation = operation->next) {
+        if (operation->id == DT_ID_NONE)
+            continue;
+        low = operation->id < low ? operation->id : low;
+        high = operation->id > high ? operation->id : high;
+    }
+    uint32_t base = low == DT_ID_NONE ? 0 : low / 64;
+    uint32_t words = low == DT_ID_NONE ? 0 : high / 64 - base + 1;
+    dt_put_u32(message, base);
+    dt_put_u32(message, words);
+    uint8_t *bits = dt_buffer_extend(message, (size_t)words * 8);
+    if (!bits || words == 0)
+        return;
+    memset(bits, 0, (size_t)words * 8);
+    for (const dt_operation_t *operation = first; operation; operation = operation->next) {
+        if (operation->id != DT_ID_NONE)
+            bits[operation->id / 8 - base * 8] |= (uint8_t)(1u << operation->id % 8);
+    }
+}
+
+/* Writes requests for those operations from `first` on that have none. */
+static void put_requests(dt_buffer_t *message, const dt_operation_t *first)
+{
+    size_t count_at = message->length;
+    uint32_t count = 0;
+    dt_put_u32(message, 0);
+    for (const dt_operation_t *operation = first; operation; operation = operation->next) {
+        if (operation->id != DT_ID_NONE)
+            continue;
+        dt_request_t request = {.name = operation->name->text,
+                                .name_length = operation->name->length,
+                                .status = DTRAIN_OK,
+                                .signature = operation->signature};
+        if (operation->is_refused) {
+            request.status = operation->status;
+            request.text = operation->error ? operation->error : "";
+            request.text_length = strlen(request.text);
+        }
+        dt_put_request(message, &request);
+        count++;
+    }
+    dt_patch_u32(message, count_at, count);
+}
+
+static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, int *moved)
+{
+    dt_operation_t *last = runtime->pending.last;
+    int count = dt_intake_take(&runtime->intake, &runtime->pending);
+    if (count == 0)
+        return DTRAIN_OK;
+    *moved = 1;
+    atomic_fetch_add(&runtime->num_pending, count);
+    dt_operation_t *first = last ? last->next : runtime->pending.first;
+    for (dt_operation_t *operation = first; operation; operation = operation->next) {
+        if (operation->deadline_ns < runtime->check_ns)
+            runtime->check_ns = operation->deadline_ns;
+    }
+    dt_buffer_clear(&runtime->message);
+    dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
+    put_bits(&runtime->message, first);
+    put_requests(&runtime->message, first);
+    dt_put_u32(&runtime->message, 0); /* withdrawals */
+    return send_to_root(runtime, now_ns);
+}
+
+/* Sends a message of the root's to every other rank. */
+static dtrain_status_t send_to_all(dt_runtime_t *runtime)
+{
+    dt_control_t *control = runtime->world.control;
+    if (runtime->message.failed)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a control message");
+    for (int rank = 1; rank < runtime->world.topology.size; rank++) {
+        dtrain_status_t status =
+            control->ops->send(control, rank, runtime->message.data, runtime->message.length);
+        if (status != DTRAIN_OK && status != DTRAIN_ERR_RANK_LOST)
+            return status;
+    }
+    return DTRAIN_OK;
+}
+
+/* Ends the world on this rank, and tells the others when it is this rank that found out. */
+static void end_world(dt_runtime_t *runtime, dtrain_status_t status, const char *text, int is_told)
+{
+    if (phase(runtime) == DT_PHASE_GONE)
+        return;
+    dt_complete_all(runtime, status, text);
+    dt_log(status == DTRAIN_ERR_ABORTED ? DTRAIN_LOG_INFO : DTRAIN_LOG_ERROR, "core", "%s", text);
+    if (!runtime->world.control || (!is_root(runtime) && is_told))
+        return;
+    dt_buffer_clear(&runtime->message);
+    if (is_root(runtime)) {
+        dt_put_end(&runtime->message, DT_MESSAGE_GONE, status, text);
+        (void)send_to_all(runtime);
+    } else {
+        dt_put_end(&runtime->message, DT_MESSAGE_ABORT, status, text);
+        (void)send_to_root(runtime, 0);
+    }
+}
+
+static void take_lost(dt_runtime_t *runtime, int rank)
+{
+    runtime->is_unclean = 1;
+    char who[128], text[256];
+    dt_topology_describe(&runtime->world.topology, rank, who, sizeof who);
+    snprintf(text, sizeof text, "%s is lost: it died, or left without dtrain_shutdown", who);
+    end_world(runtime, DTRAIN_ERR_RANK_LOST, text, 0);
+}
+
+static dtrain_status_t take_end(dt_runtime_t *runtime, dt_reader_t *reader)
+{
+    int32_t status;
+    const char *text;
+    size_t length;
+    if (dt_get_end(reader, &status, &text, &length))
+        return dt_fail(DTRAIN_ERR_INTERNAL, "a malformed last message came");
+    char copy[DT_ERROR_MAX];
+    snprintf(copy, sizeof copy, "%.*s", (int)length, text);
+    if (status == DTRAIN_ERR_RANK_LOST)
+        runtime->is_unclean = 1;
+    end_world(runtime, (dtrain_status_t)status, copy, 1);
+    return DTRAIN_OK;
+}
+
+static void farewell(dt_runtime_t *runtime)
+{
+    atomic_store(&runtime->phase, DT_PHASE_FAREWELL);
+    dt_baton_tell(runtime);
+}
+
+static dtrain_status_t take_message(dt_runtime_t *runtime, const dt_control_message_t *message,
+                                    int64_t now_ns)
+{
+    dt_reader_t reader = dt_reader_make(message->data, message->length);
+    int type = dt_get_header(&reader);
+    if (is_root(runtime) && type == DT_MESSAGE_REPORT)
+        return negotiate(runtime, message->peer, &reader, now_ns);
+    if (is_root(runtime) && type == DT_MESSAGE_BYE)
+        return dt_negotiator_bye(runtime->negotiator, message->peer);
+    if (!is_root(runtime) && type == DT_MESSAGE_VERDICT)
+        return dt_verdict_apply(runtime, &reader);
+    if (!is_root(runtime) && type == DT_MESSAGE_FAREWELL) {
+        farewell(runtime);
+        return DTRAIN_OK;
+    }
+    if (type == (is_root(runtime) ? DT_MESSAGE_ABORT : DT_MESSAGE_GONE))
+        return take_end(runtime, &reader);
+    return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d sent a message that is none (type %d)",
+                   message->peer, type);
+}
+
+static dtrain_status_t take_events(dt_runtime_t *runtime, int64_t now_ns, int *moved)
+{
+    dt_control_t *control = runtime->world.control;
+    dtrain_status_t status = DTRAIN_OK;
+    for (int i = 0; control && i < EVENTS_PER_STEP && status == DTRAIN_OK; i++) {
+        dt_control_message_t message;
+        dt_control_event_t event = control->ops->receive(control, &message);
+        if (event == DT_CONTROL_NONE)
+            break;
+        *moved = 1;
+        if (phase(runtime) == DT_PHASE_GONE)
+            continue;
+        if (event == DT_CONTROL_MESSAGE)
+            status = take_message(runtime, &message, now_ns);
+        else if (phase(runtime) == DT_PHASE_RUNNING)
+            take_lost(runtime, message.peer);
+    }
+    return status;
+}
+
+/* The root's turn: what was decided goes to all ranks, itself included. */
+static dtrain_status_t decide(dt_runtime_t *runtime, int *moved)
+{
+    dt_buffer_clear(&runtime->message);
+    if (dt_negotiator_verdict(runtime->negotiator, &runtime->message) > 0) {
+        *moved = 1;
+        dtrain_status_t status = send_to_all(runtime);
+        if (status != DTRAIN_OK)
+            return status;
+        dt_reader_t reader = dt_reader_make(runtime->message.data, runtime->message.length);
+        dt_get_header(&reader);
+        return dt_verdict_apply(runtime, &reader);
+    }
+    if (dt_negotiator_is_over(runtime->negotiator) && phase(runtime) == DT_PHASE_RUNNING) {
+        *moved = 1;
+        dt_buffer_clear(&runtime->message);
+        dt_put_header(&runtime->message, DT_MESSAGE_FAREWELL);
+        dtrain_status_t status = send_to_all(runtime);
+        farewell(runtime);
+        return status;
+    }
+    return DTRAIN_OK;
+}
+
+/* Operations that are still held back for their name: no other rank knows of them yet. */
+static void end_held(dt_runtime_t *runtime)
+{
+    dt_operation_t *last = runtime->pending.last;
+    atomic_fetch_add(&runtime->num_pending,
+                     dt_intake_take_held(&runtime->intake, &runtime->pending));
+    dt_operation_t *operation = last ? last->next : runtime->pending.first;
+    while (operation) {
+        dt_operation_t *next = operation->next;
+        dt_complete(runtime, operation, DTRAIN_ERR_SHUT_DOWN,
+                    "this rank has called dtrain_shutdown");
+        operation = next;
+    }
+}
+
+static dtrain_status_t say_bye(dt_runtime_t *runtime, int *moved)
+{
+    if (!atomic_load(&runtime->wants_bye) || atomic_load(&runtime->has_said_bye) ||
+        atomic_load(&runtime->intake.num_queued) > 0)
+        return DTRAIN_OK;
+    *moved = 1;
+    end_held(runtime);
+    atomic_store(&runtime->has_said_bye, 1);
+    if (is_root(runtime))
+        return dt_negotiator_bye(runtime->negotiator, 0);
+    dt_buffer_clear(&runtime->message);
+    dt_put_header(&runtime->message, DT_MESSAGE_BYE);
+    return send_to_root(runtime, 0);
+}
+
+/* An operation whose deadline has passed. 1 when rank 0 is to be told. */
+static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_ns)
+{
+    char text[DT_ERROR_MAX];
+    const char *kind = dt_kind_name(operation->signature.kind);
+    double seconds = (double)(now_ns - operation->submitted_ns) / (double)DT_NS_PER_S;
+    if (!operation->is_agreed && !operation->is_withdrawn) {
+        operation->is_withdrawn = 1;
+        operation->deadline_ns = now_ns + ANSWER_NS;
+        return 1;
+    }
+    if (operation->is_agreed)
+        snprintf(text, sizeof text,
+                 "rank %d: %s '%.200s' did not finish within %.3g s although all ranks had "
+                 "submitted it: a rank is stopped, or the network is stuck",
+                 runtime->world.topology.rank, kind, operation->name->text, seconds);
+    else
+        snprintf(text, sizeof text,
+                 "rank %d: %s '%.200s' passed its deadline after %.3g s, and rank 0 does not "
+                 "answer: it is stopped, or cannot be reached",
+                 runtime->world.topology.rank, kind, operation->name->text, seconds);
+    runtime->is_unclean = 1;
+    end_world(runtime, DTRAIN_ERR_TIMEOUT, text, 0);
+    return 0;
+}
+
+/* Looks at all deadlines, and at what the root should warn about. */
+static dtrain_status_t check(dt_runtime_t *runtime, int64_t now_ns, int *moved)
+{
+    dt_buffer_t *message = &runtime->message;
+    dt_buffer_clear(message);
+    dt_put_header(message, DT_MESSAGE_REPORT);
+    dt_put_u32(message, 0);
+    dt_put_u32(message, 0);
+    dt_put_u32(message, 0);
+    size_t count_at = message->length;
+    uint32_t count = 0;
+    dt_put_u32(message, 0);
+    runtime->check_ns = DT_NEVER;
+    for (dt_operation_t *operation = runtime->pending.first; operation;
+         operation = operation->next) {
+        if (operation->deadline_ns <= now_ns && expire(runtime, operation, now_ns)) {
+            double seconds = (double)(now_ns - operation->submitted_ns) / (double)DT_NS_PER_S;
+            dt_put_f64(message, seconds);
+            dt_put_text(message, operation->name->text, operation->name->length);
+            count++;
+        }
+        if (phase(runtime) == DT_PHASE_GONE)
+            return DTRAIN_OK; /* the list is empty, the message another one */
+        if (operation->deadline_ns < runtime->check_ns)
+            runtime->check_ns = operation->deadline_ns;
+    }
+    if (is_root(runtime)) {
+        int64_t next =
+            dt_negotiator_warn(runtime->negotiator, runtime->config.stall_warning_ns, now_ns);
+        if (next < runtime->check_ns)
+            runtime->check_ns = next;
+    }
+    if (count == 0)
+        return DTRAIN_OK;
+    *moved = 1; /* the root has to decide */
+    dt_patch_u32(message, count_at, count);
+    return send_to_root(runtime, now_ns);
+}
+
+static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
+{
+    dtrain_status_t status = take_submissions(runtime, now_ns, moved);
+    if (status == DTRAIN_OK)
+        status = say_bye(runtime, moved);
+    if (status == DTRAIN_OK)
+        status = take_events(runtime, now_ns, moved);
+    if (status == DTRAIN_OK && is_root(runtime) && phase(runtime) != DT_PHASE_GONE)
+        status = decide(runtime, moved);
+    if (status == DTRAIN_OK && phase(runtime) != DT_PHASE_GONE)
+        status = dt_executor_progress(&runtime->executor, moved);
+    if (status == DTRAIN_OK && phase(runtime) != DT_PHASE_GONE && now_ns >= runtime->check_ns)
+        status = check(runtime, now_ns, moved);
+    return status;
+}
+
+dt_step_t dt_coord_step(dt_runtime_t *runtime)
+{
+    int moved = 0;
+    int64_t now_ns = runtime->clock.now(runtime->clock.context);
+    if (atomic_load(&runtime->wants_abort) == 1)
+        end_world(runtime, DTRAIN_ERR_ABORTED, runtime->abort_text ? runtime->abort_text : "", 0);
+    if (phase(runtime) == DT_PHASE_GONE) {
+        (void)take_events(runtime, now_ns, &moved);
+        return moved ? DT_STEP_BUSY : DT_STEP_IDLE;
+    }
+    dtrain_status_t status = run(runtime, now_ns, &moved);
+    if (status != DTRAIN_OK) {
+        char text[DT_ERROR_MAX];
+        snprintf(text, sizeof text, "rank %d: %.900s", runtime->world.topology.rank,
+                 dt_last_error());
+        end_world(runtime, status, text, 0);
+        return DT_STEP_BUSY;
+    }
+    if (moved)
+        return DT_STEP_BUSY;
+    return dt_executor_is_idle(&runtime->executor) ? DT_STEP_IDLE : DT_STEP_POLL;
+}

@@ -1,0 +1,54 @@
+/*
+ * executor.h - carries out what was agreed: plans buckets, packs, starts collectives in the same
+ * order on all ranks, unpacks, and reports each operation as done. A few buckets are under way at
+ * once, so that packing one overlaps reducing another.
+ */
+#ifndef DT_CORE_EXECUTOR_H
+#define DT_CORE_EXECUTOR_H
+
+#include "comm/backend.h"
+#include "core/fusion_buffer.h"
+#include "core/fusion_plan.h"
+#include "core/operation.h"
+
+#define DT_BUCKETS_RUNNING_MAX 4
+
+typedef struct dt_bucket dt_bucket_t;
+
+typedef struct dt_executor {
+    dt_backend_t *backend; /* borrowed */
+    int size;              /* ranks */
+    dt_plan_policy_t policy;
+    void (*done)(void *context, dt_operation_t *operation); /* its result is complete */
+    void *context;
+
+    uint64_t sequence; /* of the next collective */
+    dt_fusion_pool_t pool;
+    dt_bucket_t *waiting_first, *waiting_last; /* in the order of start */
+    dt_bucket_t *running[DT_BUCKETS_RUNNING_MAX];
+    int num_running;
+    dt_bucket_t *spare;    /* emptied buckets, to be used again */
+    dt_plan_item_t *items; /* scratch for the plan */
+    int32_t *bucket_of;
+    dt_bucket_t **planned;
+    int scratch_capacity;
+} dt_executor_t;
+
+void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, int size,
+                      const dt_plan_policy_t *policy,
+                      void (*done)(void *context, dt_operation_t *operation), void *context);
+void dt_executor_free(dt_executor_t *executor);
+
+/* Plans operations that all ranks agreed on, in the agreed order. OUT_OF_MEMORY: the world cannot
+ * go on, since the other ranks start them. */
+dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *operations, int n);
+
+/* Does what can be done now. *moved is set to 1 when something was started or finished. */
+dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved);
+
+int dt_executor_is_idle(const dt_executor_t *executor);
+
+/* The world is gone: gives up all tasks. Their operations stay as they are. */
+void dt_executor_abandon(dt_executor_t *executor);
+
+#endif

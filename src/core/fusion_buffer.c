@@ -1,0 +1,70 @@
+#include "core/fusion_buffer.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+#define ALIGNMENT 4096
+
+static int resize(dt_fusion_buffer_t *buffer, int64_t bytes)
+{
+    int64_t capacity = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *data = dt_alloc_aligned(ALIGNMENT, (size_t)capacity);
+    if (!data)
+        return -1;
+    dt_free(buffer->data);
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return 0;
+}
+
+dt_fusion_buffer_t *dt_fusion_acquire(dt_fusion_pool_t *pool, int64_t bytes, int *failed)
+{
+    *failed = 0;
+    for (int i = 0; i < DT_FUSION_BUFFERS; i++) {
+        dt_fusion_buffer_t *buffer = &pool->buffers[i];
+        if (buffer->in_use)
+            continue;
+        if (buffer->capacity < bytes && resize(buffer, bytes)) {
+            *failed = 1;
+            return NULL;
+        }
+        buffer->in_use = 1;
+        return buffer;
+    }
+    return NULL;
+}
+
+void dt_fusion_release(dt_fusion_buffer_t *buffer)
+{
+    buffer->in_use = 0;
+}
+
+void dt_fusion_pool_free(dt_fusion_pool_t *pool)
+{
+    for (int i = 0; i < DT_FUSION_BUFFERS; i++)
+        dt_free(pool->buffers[i].data);
+}
+
+void dt_fusion_pack(dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n, size_t element)
+{
+    char *at = buffer->data;
+    for (int i = 0; i < n; i++) {
+        size_t bytes = (size_t)pieces[i].count * element;
+        if (bytes > 0)
+            memcpy(at, pieces[i].in, bytes);
+        at += bytes;
+    }
+}
+
+void dt_fusion_unpack(const dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n,
+                      size_t element)
+{
+    const char *at = buffer->data;
+    for (int i = 0; i < n; i++) {
+        size_t bytes = (size_t)pieces[i].count * element;
+        if (bytes > 0)
+            memcpy(pieces[i].out, at, bytes);
+        at += bytes;
+    }
+}

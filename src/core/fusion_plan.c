@@ -1,0 +1,58 @@
+#include "core/fusion_plan.h"
+
+/* Buckets of different types that are being filled at the same time. */
+#define OPEN_MAX 16
+
+typedef struct open_bucket {
+    const dt_signature_t *signature; /* of its first item */
+    int64_t bytes;
+    int32_t number;
+} open_bucket_t;
+
+static int may_share(const dt_signature_t *a, const dt_signature_t *b)
+{
+    return a->dtype == b->dtype && a->op == b->op && a->prescale == b->prescale &&
+           a->postscale == b->postscale && a->pset == b->pset && a->device == b->device;
+}
+
+static int may_be_fused(const dt_plan_item_t *item, const dt_plan_policy_t *policy)
+{
+    return item->signature->kind == DT_KIND_ALLREDUCE && item->bytes <= policy->tensor_limit &&
+           item->bytes <= policy->threshold;
+}
+
+static open_bucket_t *find_open(open_bucket_t *open, int count, const dt_signature_t *signature)
+{
+    for (int i = 0; i < count; i++) {
+        if (may_share(open[i].signature, signature))
+            return &open[i];
+    }
+    return NULL;
+}
+
+int dt_fusion_plan(const dt_plan_item_t *items, int n, const dt_plan_policy_t *policy,
+                   int32_t *bucket_of)
+{
+    open_bucket_t open[OPEN_MAX];
+    int num_open = 0, num_buckets = 0;
+    for (int i = 0; i < n; i++) {
+        if (!may_be_fused(&items[i], policy)) {
+            bucket_of[i] = num_buckets++;
+            continue;
+        }
+        open_bucket_t *bucket = find_open(open, num_open, items[i].signature);
+        if (!bucket) {
+            /* Past OPEN_MAX kinds at once the oldest place is taken over. */
+            bucket = &open[num_open < OPEN_MAX ? num_open++ : num_buckets % OPEN_MAX];
+            bucket->signature = 0;
+        }
+        if (!bucket->signature || bucket->bytes + items[i].bytes > policy->threshold) {
+            bucket->signature = items[i].signature;
+            bucket->bytes = 0;
+            bucket->number = num_buckets++;
+        }
+        bucket->bytes += items[i].bytes;
+        bucket_of[i] = bucket->number;
+    }
+    return num_buckets;
+}

@@ -1,0 +1,35 @@
+/*
+ * handle_table.h - where operations live. Their memory is never given back before the table is,
+ * so a stale handle reads a slot of another generation, not freed memory.
+ *
+ * A handle is generation * 2^20 + slot: 2^20 operations at once, and a slot's handles repeat
+ * after 2^44 of them.
+ */
+#ifndef DT_CORE_HANDLE_TABLE_H
+#define DT_CORE_HANDLE_TABLE_H
+
+#include "core/operation.h"
+
+typedef struct dt_handle_table dt_handle_table_t;
+
+dt_handle_table_t *dt_handle_table_create(void); /* NULL when memory ran out */
+void dt_handle_table_free(dt_handle_table_t *table);
+
+/* A cleared operation with a handle of its own; NULL when memory or slots ran out. Any thread. */
+dt_operation_t *dt_handle_acquire(dt_handle_table_t *table);
+
+/* The operation that a handle names; NULL for a stale or made-up one. Any thread. */
+dt_operation_t *dt_handle_find(dt_handle_table_t *table, dtrain_handle_t handle);
+
+/* What an operation that is done came to: its status, and its error's text ("" when it has none) in
+ * text[cap]. 0, or -1 when `handle` is not its handle any more. Any thread. */
+int dt_handle_result(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
+                     dtrain_status_t *status, char *text, size_t cap);
+
+/* Gives the operation back, once: 0, or -1 when `handle` is not its handle any more. */
+int dt_handle_release(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle);
+
+/* Handles that are out. */
+int dt_handle_count(dt_handle_table_t *table);
+
+#endif

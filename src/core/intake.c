@@ -1,0 +1,169 @@
+#include "core/intake.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "core/wire.h"
+
+void dt_intake_init(dt_intake_t *intake)
+{
+    memset(intake, 0, sizeof *intake);
+    pthread_mutex_init(&intake->lock, NULL);
+}
+
+void dt_intake_free(dt_intake_t *intake)
+{
+    dt_response_cache_free(&intake->cache);
+    dt_free(intake->closed_text);
+    pthread_mutex_destroy(&intake->lock);
+}
+
+/* Puts an operation whose name is free into the queue. [lock held] */
+static void enqueue(dt_intake_t *intake, dt_operation_t *operation)
+{
+    operation->name->in_flight = operation;
+    operation->id = operation->is_refused
+                        ? DT_ID_NONE
+                        : dt_response_cache_id(operation->name, &operation->signature);
+    dt_operation_append(&intake->queue, operation);
+    atomic_fetch_add(&intake->num_queued, 1);
+}
+
+/* Whether an operation may wait for its name, which is in flight. Behind a refused call, of which
+ * the caller thinks as over, there may be one that was not. [lock held] */
+static int may_be_held(const dt_intake_t *intake, const dt_operation_t *operation)
+{
+    if (operation->is_refused || operation->signature.kind == DT_KIND_BARRIER)
+        return 1;
+    const dt_operation_t *held = intake->held.first;
+    while (held && (held->name != operation->name || held->is_refused))
+        held = held->next;
+    return operation->name->in_flight->is_refused && !held;
+}
+
+/* [lock held] */
+static dtrain_status_t submit(dt_intake_t *intake, dt_operation_t *operation, const char *name,
+                              size_t length)
+{
+    if (intake->closed != DTRAIN_OK)
+        return dt_fail(intake->closed, "%s", intake->closed_text ? intake->closed_text : "");
+    operation->name = dt_response_cache_get(&intake->cache, name, length);
+    if (!operation->name)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the name '%.200s'", name);
+    if (!operation->name->in_flight) {
+        enqueue(intake, operation);
+        return DTRAIN_OK;
+    }
+    if (!may_be_held(intake, operation))
+        return dt_fail(DTRAIN_ERR_DUPLICATE_NAME,
+                       "%s '%.200s': an operation of that name is in flight already on this rank",
+                       dt_kind_name(operation->signature.kind), name);
+    dt_operation_append(&intake->held, operation);
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_intake_submit(dt_intake_t *intake, dt_operation_t *operation, const char *name,
+                                 size_t length)
+{
+    pthread_mutex_lock(&intake->lock);
+    dtrain_status_t status = submit(intake, operation, name, length);
+    pthread_mutex_unlock(&intake->lock);
+    return status;
+}
+
+static int move_all(dt_operation_list_t *from, dt_operation_list_t *to)
+{
+    int count = 0;
+    for (dt_operation_t *operation = from->first, *next; operation; operation = next) {
+        next = operation->next;
+        dt_operation_append(to, operation);
+        count++;
+    }
+    from->first = from->last = NULL;
+    return count;
+}
+
+int dt_intake_take(dt_intake_t *intake, dt_operation_list_t *taken)
+{
+    if (atomic_load(&intake->num_queued) == 0)
+        return 0;
+    pthread_mutex_lock(&intake->lock);
+    int count = move_all(&intake->queue, taken);
+    atomic_store(&intake->num_queued, 0);
+    pthread_mutex_unlock(&intake->lock);
+    return count;
+}
+
+int dt_intake_take_held(dt_intake_t *intake, dt_operation_list_t *taken)
+{
+    pthread_mutex_lock(&intake->lock);
+    int count = move_all(&intake->held, taken);
+    pthread_mutex_unlock(&intake->lock);
+    return count;
+}
+
+dt_operation_t *dt_intake_find(dt_intake_t *intake, const char *name, size_t length)
+{
+    pthread_mutex_lock(&intake->lock);
+    dt_name_t *found = dt_response_cache_find(&intake->cache, name, length);
+    dt_operation_t *operation = found ? found->in_flight : NULL;
+    pthread_mutex_unlock(&intake->lock);
+    return operation;
+}
+
+dt_operation_t *dt_intake_find_id(dt_intake_t *intake, uint32_t id)
+{
+    pthread_mutex_lock(&intake->lock);
+    dt_name_t *found = dt_response_cache_by_id(&intake->cache, id);
+    dt_operation_t *operation = found ? found->in_flight : NULL;
+    pthread_mutex_unlock(&intake->lock);
+    return operation;
+}
+
+dtrain_status_t dt_intake_learn(dt_intake_t *intake, dt_operation_t *operation, uint32_t id)
+{
+    pthread_mutex_lock(&intake->lock);
+    int failed =
+        dt_response_cache_learn(&intake->cache, operation->name, &operation->signature, id);
+    pthread_mutex_unlock(&intake->lock);
+    return failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the response cache")
+                  : DTRAIN_OK;
+}
+
+/* The first operation held back for a name. [lock held] */
+static dt_operation_t *find_held(dt_intake_t *intake, const dt_name_t *name)
+{
+    dt_operation_t *operation = intake->held.first;
+    while (operation && operation->name != name)
+        operation = operation->next;
+    return operation;
+}
+
+void dt_intake_finish(dt_intake_t *intake, dt_operation_t *operation)
+{
+    pthread_mutex_lock(&intake->lock);
+    dt_name_t *name = operation->name;
+    /* What was held back was never in flight when the world ended under it. */
+    if (name->in_flight == operation) {
+        name->in_flight = NULL;
+        dt_operation_t *held = find_held(intake, name);
+        if (held) {
+            dt_operation_remove(&intake->held, held);
+            enqueue(intake, held);
+        } else {
+            dt_response_cache_drop(&intake->cache, name);
+        }
+    }
+    pthread_mutex_unlock(&intake->lock);
+}
+
+void dt_intake_close(dt_intake_t *intake, dtrain_status_t status, const char *text)
+{
+    pthread_mutex_lock(&intake->lock);
+    if (intake->closed == DTRAIN_OK) {
+        intake->closed = status;
+        intake->closed_text = dt_strdup(text);
+    }
+    pthread_mutex_unlock(&intake->lock);
+}

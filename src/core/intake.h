@@ -1,0 +1,57 @@
+/*
+ * intake.h - the tensor queue: where submitting threads hand operations to the coordinator, and
+ * where a name is kept to one operation in flight.
+ *
+ * One lock guards the queue and the response cache. It is held for short, bounded work only, and
+ * no other lock is taken under it.
+ */
+#ifndef DT_CORE_INTAKE_H
+#define DT_CORE_INTAKE_H
+
+#include <pthread.h>
+
+#include "core/response_cache.h"
+
+typedef struct dt_intake {
+    pthread_mutex_t lock;
+    dt_response_cache_t cache; /* [lock] */
+    dt_operation_list_t queue; /* [lock] submitted, not taken yet */
+    dt_operation_list_t held;  /* [lock] wait for their name to be free */
+    _Atomic int num_queued;    /* [atomic] written under the lock */
+    dtrain_status_t closed;    /* [lock] not OK: nothing more is taken in */
+    char *closed_text;         /* [lock] */
+} dt_intake_t;
+
+void dt_intake_init(dt_intake_t *intake);
+void dt_intake_free(dt_intake_t *intake);
+
+/*
+ * Takes in an operation under a name, in order. DUPLICATE_NAME when the name is in flight; except
+ * that barriers, and calls that follow a refused one, are held back until the name is free. The
+ * intake's own status once it was closed. OUT_OF_MEMORY. After an error the operation is still
+ * the caller's.
+ */
+dtrain_status_t dt_intake_submit(dt_intake_t *intake, dt_operation_t *operation, const char *name,
+                                 size_t length);
+
+/* Moves all that is queued to the end of `taken`. Returns how many. */
+int dt_intake_take(dt_intake_t *intake, dt_operation_list_t *taken);
+
+/* The same for what is held back. */
+int dt_intake_take_held(dt_intake_t *intake, dt_operation_list_t *taken);
+
+/* The operation in flight under a name or an id; NULL when there is none here. */
+dt_operation_t *dt_intake_find(dt_intake_t *intake, const char *name, size_t length);
+dt_operation_t *dt_intake_find_id(dt_intake_t *intake, uint32_t id);
+
+/* Notes the id that an operation in flight was given. */
+dtrain_status_t dt_intake_learn(dt_intake_t *intake, dt_operation_t *operation, uint32_t id);
+
+/* The operation is over: its name is free, and the next one held back for it goes on. */
+void dt_intake_finish(dt_intake_t *intake, dt_operation_t *operation);
+
+/* From now on submit fails with `status` and `text`; what was taken in before goes its way. The
+ * first call's status stands. */
+void dt_intake_close(dt_intake_t *intake, dtrain_status_t status, const char *text);
+
+#endif

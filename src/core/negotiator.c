@@ -1,0 +1,536 @@
+#include "core/negotiator.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "core/rank_set.h"
+#include "core/wire.h"
+
+/* Remembered hashes of (name, signature) pairs that came once. Two pairs that share a place only
+ * make one of them wait for its id. */
+#define RECENT_COUNT 16384
+
+/* Signatures of one name that get an id; the shapes of a name that changes with every step are
+ * not remembered beyond that. */
+#define VARIANTS_CACHED_MAX 64
+
+/* Some ranks' signature for a name. */
+typedef struct variant {
+    dt_signature_t signature;
+    uint32_t id;       /* DT_ID_NONE: not cached */
+    dt_rank_set_t who; /* ready with this signature */
+} variant_t;
+
+typedef struct tally {
+    char *name; /* zero-terminated */
+    size_t length;
+    dt_rank_set_t ready; /* whoever has reported it, in whatever way */
+    variant_t *variants; /* in the order of arrival; cached ones stay between operations */
+    int num_variants;
+    int refused_by;         /* a rank whose call was refused; -1: none */
+    dtrain_status_t status; /* when not OK: the operation fails with it, ready or not */
+    char *text;
+    int64_t since_ns;              /* the first rank's report */
+    int64_t warn_ns;               /* next warning */
+    int is_decided;                /* in the queue of decided ones */
+    struct tally *next, *previous; /* in the list of waiting or of decided ones */
+} tally_t;
+
+typedef struct list {
+    tally_t *first, *last;
+} list_t;
+
+typedef struct cached {
+    tally_t *tally;
+    int variant;
+} cached_t;
+
+struct dt_negotiator {
+    const dt_topology_t *topology;
+    dt_map_t names; /* name → tally */
+    cached_t *ids;  /* by id */
+    uint32_t num_ids, ids_capacity;
+    uint64_t *recent;   /* RECENT_COUNT hashes */
+    uint32_t *absent;   /* scratch: one entry a rank */
+    list_t waiting;     /* some ranks are missing; oldest first */
+    list_t decided;     /* for the next verdict, in order */
+    dt_rank_set_t gone; /* ranks that said BYE */
+};
+
+static void list_append(list_t *list, tally_t *tally)
+{
+    tally->next = NULL;
+    tally->previous = list->last;
+    if (list->last)
+        list->last->next = tally;
+    else
+        list->first = tally;
+    list->last = tally;
+}
+
+static void list_remove(list_t *list, tally_t *tally)
+{
+    if (tally->previous)
+        tally->previous->next = tally->next;
+    else
+        list->first = tally->next;
+    if (tally->next)
+        tally->next->previous = tally->previous;
+    else
+        list->last = tally->previous;
+}
+
+dt_negotiator_t *dt_negotiator_create(const dt_topology_t *topology)
+{
+    dt_negotiator_t *negotiator = dt_calloc(1, sizeof *negotiator);
+    if (!negotiator)
+        return NULL;
+    negotiator->topology = topology;
+    negotiator->recent = dt_calloc(RECENT_COUNT, sizeof *negotiator->recent);
+    negotiator->absent = dt_calloc((size_t)topology->size, sizeof *negotiator->absent);
+    if (dt_rank_set_init(&negotiator->gone, topology->size) || !negotiator->recent ||
+        !negotiator->absent) {
+        dt_negotiator_free(negotiator);
+        return NULL;
+    }
+    return negotiator;
+}
+
+static void tally_free(tally_t *tally)
+{
+    for (int i = 0; i < tally->num_variants; i++)
+        dt_rank_set_free(&tally->variants[i].who);
+    dt_free(tally->variants);
+    dt_rank_set_free(&tally->ready);
+    dt_free(tally->text);
+    dt_free(tally->name);
+    dt_free(tally);
+}
+
+void dt_negotiator_free(dt_negotiator_t *negotiator)
+{
+    if (!negotiator)
+        return;
+    size_t at = 0;
+    for (tally_t *tally; (tally = dt_map_next(&negotiator->names, &at));)
+        tally_free(tally);
+    dt_map_free(&negotiator->names);
+    dt_rank_set_free(&negotiator->gone);
+    dt_free(negotiator->recent);
+    dt_free(negotiator->absent);
+    dt_free(negotiator->ids);
+    dt_free(negotiator);
+}
+
+static dtrain_status_t no_memory(void)
+{
+    return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory in the negotiation");
+}
+
+/* The name's tally, made when there is none; NULL when memory ran out. */
+static tally_t *find_tally(dt_negotiator_t *negotiator, const char *name, size_t length)
+{
+    tally_t *tally = dt_map_get(&negotiator->names, name, length);
+    if (tally)
+        return tally;
+    tally = dt_calloc(1, sizeof *tally);
+    if (!tally)
+        return NULL;
+    tally->refused_by = -1;
+    tally->length = length;
+    tally->name = dt_alloc(length + 1);
+    if (!tally->name || dt_rank_set_init(&tally->ready, negotiator->topology->size)) {
+        tally_free(tally);
+        return NULL;
+    }
+    memcpy(tally->name, name, length);
+    tally->name[length] = '\0';
+    if (dt_map_add(&negotiator->names, tally->name, length, tally)) {
+        tally_free(tally);
+        return NULL;
+    }
+    return tally;
+}
+
+/* The index of a signature among the tally's variants, added when new; -1: memory ran out. */
+static int find_variant(dt_negotiator_t *negotiator, tally_t *tally,
+                        const dt_signature_t *signature)
+{
+    for (int i = 0; i < tally->num_variants; i++) {
+        if (dt_signature_equal(&tally->variants[i].signature, signature))
+            return i;
+    }
+    size_t bytes = ((size_t)tally->num_variants + 1) * sizeof *tally->variants;
+    variant_t *variants = dt_realloc(tally->variants, bytes);
+    if (!variants)
+        return -1;
+    tally->variants = variants;
+    variant_t *variant = &variants[tally->num_variants];
+    variant->signature = *signature;
+    variant->id = DT_ID_NONE;
+    if (dt_rank_set_init(&variant->who, negotiator->topology->size))
+        return -1;
+    return tally->num_variants++;
+}
+
+static void decide(dt_negotiator_t *negotiator, tally_t *tally)
+{
+    if (tally->is_decided)
+        return;
+    tally->is_decided = 1;
+    list_remove(&negotiator->waiting, tally);
+    list_append(&negotiator->decided, tally);
+}
+
+/* The operation fails on all ranks that have submitted it; the first reason stands. */
+static void decide_error(dt_negotiator_t *negotiator, tally_t *tally, dtrain_status_t status,
+                         const char *text)
+{
+    if (tally->status == DTRAIN_OK) {
+        tally->status = status;
+        tally->text = dt_strdup(text); /* NULL: an error without a text */
+    }
+    decide(negotiator, tally);
+}
+
+static const char *tally_kind(const tally_t *tally)
+{
+    for (int i = 0; i < tally->num_variants; i++) {
+        if (tally->variants[i].who.count > 0)
+            return dt_kind_name(tally->variants[i].signature.kind);
+    }
+    return "operation";
+}
+
+/* Fails a tally that waits for a rank that has left. */
+static void check_gone(dt_negotiator_t *negotiator, tally_t *tally)
+{
+    const dt_rank_set_t *gone = &negotiator->gone;
+    for (int rank = 0; gone->count > 0 && rank < gone->size; rank++) {
+        if (!dt_rank_set_has(gone, rank) || dt_rank_set_has(&tally->ready, rank))
+            continue;
+        char text[DT_ERROR_MAX];
+        snprintf(text, sizeof text, "%s '%.200s' needs rank %d, which has called dtrain_shutdown",
+                 tally_kind(tally), tally->name, rank);
+        decide_error(negotiator, tally, DTRAIN_ERR_SHUT_DOWN, text);
+        return;
+    }
+}
+
+/* Notes that a rank has reported the name. */
+static dtrain_status_t mark(dt_negotiator_t *negotiator, tally_t *tally, int rank, int64_t now_ns)
+{
+    if (tally->ready.count == 0) {
+        tally->since_ns = now_ns;
+        tally->warn_ns = 0;
+        list_append(&negotiator->waiting, tally);
+    }
+    if (!dt_rank_set_add(&tally->ready, rank))
+        return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported '%.200s' twice", rank, tally->name);
+    if (tally->ready.count == negotiator->topology->size)
+        decide(negotiator, tally);
+    else
+        check_gone(negotiator, tally);
+    return DTRAIN_OK;
+}
+
+static dtrain_status_t take_ready(dt_negotiator_t *negotiator, int rank, uint32_t id,
+                                  int64_t now_ns)
+{
+    if (id >= negotiator->num_ids)
+        return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported id %u, which was never given", rank,
+                       id);
+    tally_t *tally = negotiator->ids[id].tally;
+    dt_rank_set_add(&tally->variants[negotiator->ids[id].variant].who, rank);
+    return mark(negotiator, tally, rank, now_ns);
+}
+
+static dtrain_status_t take_bits(dt_negotiator_t *negotiator, int rank, dt_reader_t *reader,
+                                 int64_t now_ns)
+{
+    uint32_t first = dt_get_u32(reader);
+    uint32_t words = dt_get_u32(reader);
+    for (uint32_t w = 0; w < words && !reader->failed; w++) {
+        uint64_t bits = dt_get_u64(reader);
+        while (bits) {
+            uint64_t id = 64 * ((uint64_t)first + w) + (uint64_t)__builtin_ctzll(bits);
+            bits &= bits - 1;
+            if (id >= DT_ID_NONE)
+                return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported a wrong id", rank);
+            dtrain_status_t status = take_ready(negotiator, rank, (uint32_t)id, now_ns);
+            if (status != DTRAIN_OK)
+                return status;
+        }
+    }
+    return DTRAIN_OK;
+}
+
+static dtrain_status_t take_request(dt_negotiator_t *negotiator, int rank,
+                                    const dt_request_t *request, int64_t now_ns)
+{
+    tally_t *tally = find_tally(negotiator, request->name, request->name_length);
+    if (!tally)
+        return no_memory();
+    if (request->status == DTRAIN_OK) {
+        int variant = find_variant(negotiator, tally, &request->signature);
+        if (variant < 0)
+            return no_memory();
+        dt_rank_set_add(&tally->variants[variant].who, rank);
+    } else if (tally->refused_by < 0) {
+        char text[DT_ERROR_MAX];
+        snprintf(text, sizeof text, "rank %d: %.*s", rank, (int)request->text_length,
+                 request->text);
+        tally->refused_by = rank;
+        tally->status = (dtrain_status_t)request->status;
+        tally->text = dt_strdup(text);
+    }
+    return mark(negotiator, tally, rank, now_ns);
+}
+
+/* A rank's deadline for a name has passed. It may be decided by now: then that stands. */
+static void take_withdrawal(dt_negotiator_t *negotiator, int rank, double seconds, const char *name,
+                            size_t length)
+{
+    tally_t *tally = dt_map_get(&negotiator->names, name, length);
+    if (!tally || tally->is_decided || !dt_rank_set_has(&tally->ready, rank))
+        return;
+    char missing[256], text[DT_ERROR_MAX];
+    dt_rank_set_describe(&tally->ready, 1, missing, sizeof missing);
+    snprintf(text, sizeof text,
+             "%s '%.200s' was given up by rank %d after its deadline of %.3g s: %s did not submit "
+             "it",
+             tally_kind(tally), tally->name, rank, seconds, missing);
+    decide_error(negotiator, tally, DTRAIN_ERR_TIMEOUT, text);
+}
+
+dtrain_status_t dt_negotiator_report(dt_negotiator_t *negotiator, int rank, const void *report,
+                                     size_t length, int64_t now_ns)
+{
+    dt_reader_t reader = dt_reader_make(report, length);
+    dtrain_status_t status = take_bits(negotiator, rank, &reader, now_ns);
+    uint32_t requests = dt_get_u32(&reader);
+    for (uint32_t i = 0; i < requests && status == DTRAIN_OK && !reader.failed; i++) {
+        dt_request_t request;
+        if (dt_get_request(&reader, &request) == 0)
+            status = take_request(negotiator, rank, &request, now_ns);
+    }
+    uint32_t withdrawals = dt_get_u32(&reader);
+    for (uint32_t i = 0; i < withdrawals && status == DTRAIN_OK && !reader.failed; i++) {
+        double seconds = dt_get_f64(&reader);
+        size_t name_length;
+        const char *name = dt_get_text(&reader, &name_length);
+        if (!reader.failed)
+            take_withdrawal(negotiator, rank, seconds, name, name_length);
+    }
+    if (status == DTRAIN_OK && reader.failed)
+        status = dt_fail(DTRAIN_ERR_INTERNAL, "a malformed report came from rank %d", rank);
+    return status;
+}
+
+dtrain_status_t dt_negotiator_bye(dt_negotiator_t *negotiator, int rank)
+{
+    if (!dt_rank_set_add(&negotiator->gone, rank))
+        return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d said goodbye twice", rank);
+    for (tally_t *tally = negotiator->waiting.first, *next; tally; tally = next) {
+        next = tally->next;
+        check_gone(negotiator, tally);
+    }
+    return DTRAIN_OK;
+}
+
+int dt_negotiator_is_over(const dt_negotiator_t *negotiator)
+{
+    return negotiator->gone.count == negotiator->topology->size;
+}
+
+/* The first and the second variant that ranks are ready with; *second NULL when all agree. */
+static void ready_variants(tally_t *tally, variant_t **first, variant_t **second)
+{
+    *first = *second = NULL;
+    for (int i = 0; i < tally->num_variants; i++) {
+        variant_t *variant = &tally->variants[i];
+        if (variant->who.count == 0)
+            continue;
+        if (!*first)
+            *first = variant;
+        else if (!*second)
+            *second = variant;
+    }
+}
+
+/* "…: the ranks' shapes differ: rank 0: [3]; ranks 1-2: [4]": the first field in which two differ,
+ * with every value of it that differs from the first. */
+static void describe_mismatch(const tally_t *tally, const variant_t *first, const variant_t *second,
+                              char *text, size_t cap)
+{
+    char value[300], first_value[300], ranks[128];
+    const char *what = dt_signature_difference(&first->signature, &second->signature, first_value,
+                                               value, sizeof value);
+    int used = snprintf(text, cap, "%s '%.200s': the ranks' %ss differ: %s: %s", tally_kind(tally),
+                        tally->name, what,
+                        dt_rank_set_describe(&first->who, 0, ranks, sizeof ranks), first_value);
+    for (const variant_t *other = second;
+         other < tally->variants + tally->num_variants && used < (int)cap; other++) {
+        const char *field = other->who.count == 0
+                                ? NULL
+                                : dt_signature_difference(&first->signature, &other->signature,
+                                                          first_value, value, sizeof value);
+        if (field && strcmp(field, what) == 0)
+            used += snprintf(text + used, cap - (size_t)used, "; %s: %s",
+                             dt_rank_set_describe(&other->who, 0, ranks, sizeof ranks), value);
+    }
+}
+
+/* Gives the pair of name and signature an id when it has come before. */
+static void give_id(dt_negotiator_t *negotiator, tally_t *tally, variant_t *variant)
+{
+    uint64_t hash = dt_hash(tally->name, tally->length) ^ dt_signature_hash(&variant->signature);
+    hash |= 1; /* never the empty place's 0 */
+    uint64_t *place = &negotiator->recent[(hash >> 1) % RECENT_COUNT];
+    if (*place != hash) {
+        *place = hash;
+        return;
+    }
+    if (tally->num_variants > VARIANTS_CACHED_MAX)
+        return;
+    if (negotiator->num_ids == negotiator->ids_capacity) {
+        uint32_t capacity = negotiator->ids_capacity ? 2 * negotiator->ids_capacity : 256;
+        cached_t *ids = dt_realloc(negotiator->ids, capacity * sizeof *ids);
+        if (!ids)
+            return; /* it works without */
+        negotiator->ids = ids;
+        negotiator->ids_capacity = capacity;
+    }
+    cached_t cached = {.tally = tally, .variant = (int)(variant - tally->variants)};
+    negotiator->ids[negotiator->num_ids] = cached;
+    variant->id = negotiator->num_ids++;
+}
+
+static void put_error(dt_negotiator_t *negotiator, const tally_t *tally, dt_entry_t *entry)
+{
+    entry->kind = DT_ENTRY_ERROR;
+    entry->status = tally->status;
+    entry->text_length = strlen(entry->text);
+    for (int rank = 0; rank < negotiator->topology->size; rank++) {
+        if (!dt_rank_set_has(&tally->ready, rank))
+            negotiator->absent[entry->num_absent++] = (uint32_t)rank;
+    }
+    entry->absent = (const uint8_t *)negotiator->absent;
+}
+
+static void put_verdict(dt_negotiator_t *negotiator, tally_t *tally, dt_buffer_t *verdict)
+{
+    dt_entry_t entry = {.name = tally->name, .name_length = tally->length};
+    char text[DT_ERROR_MAX];
+    variant_t *first, *second;
+    ready_variants(tally, &first, &second);
+    if (tally->status == DTRAIN_OK && second) {
+        describe_mismatch(tally, first, second, text, sizeof text);
+        tally->status = DTRAIN_ERR_MISMATCH;
+        entry.text = text;
+    } else {
+        entry.text = tally->text ? tally->text : "";
+    }
+    if (tally->status != DTRAIN_OK) {
+        put_error(negotiator, tally, &entry);
+    } else if (first->id != DT_ID_NONE) {
+        entry.kind = DT_ENTRY_CACHED;
+        entry.id = first->id;
+    } else {
+        give_id(negotiator, tally, first);
+        entry.kind = DT_ENTRY_NEW;
+        entry.id = first->id;
+        entry.signature = first->signature;
+    }
+    dt_put_entry(verdict, &entry);
+}
+
+/* Makes the tally ready for the next operation of its name, or drops it when nothing of it is
+ * cached. Variants without an id go; those with one keep their index, which ids[] points to. */
+static void reset(dt_negotiator_t *negotiator, tally_t *tally)
+{
+    int kept = 0;
+    for (int i = 0; i < tally->num_variants; i++) {
+        if (tally->variants[i].id != DT_ID_NONE) {
+            dt_rank_set_clear(&tally->variants[i].who);
+            if (kept != i) {
+                variant_t moved = tally->variants[i];
+                tally->variants[i] = tally->variants[kept];
+                tally->variants[kept] = moved;
+                negotiator->ids[moved.id].variant = kept;
+            }
+            kept++;
+        }
+    }
+    for (int i = kept; i < tally->num_variants; i++)
+        dt_rank_set_free(&tally->variants[i].who);
+    tally->num_variants = kept;
+    if (kept == 0) {
+        dt_map_remove(&negotiator->names, tally->name, tally->length);
+        tally_free(tally);
+        return;
+    }
+    dt_rank_set_clear(&tally->ready);
+    dt_free(tally->text);
+    tally->text = NULL;
+    tally->status = DTRAIN_OK;
+    tally->refused_by = -1;
+    tally->is_decided = 0;
+}
+
+uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, dt_buffer_t *verdict)
+{
+    if (!negotiator->decided.first)
+        return 0;
+    dt_put_header(verdict, DT_MESSAGE_VERDICT);
+    size_t count_at = verdict->length;
+    dt_put_u32(verdict, 0);
+    uint32_t count = 0;
+    for (tally_t *tally = negotiator->decided.first, *next; tally; tally = next) {
+        next = tally->next;
+        put_verdict(negotiator, tally, verdict);
+        reset(negotiator, tally);
+        count++;
+    }
+    negotiator->decided.first = negotiator->decided.last = NULL;
+    dt_patch_u32(verdict, count_at, count);
+    return count;
+}
+
+static void warn(const dt_negotiator_t *negotiator, tally_t *tally, int64_t now_ns)
+{
+    char missing[256], ready[256], what[320] = "";
+    variant_t *first, *second;
+    ready_variants(tally, &first, &second);
+    if (first)
+        dt_signature_describe(&first->signature, what, sizeof what);
+    dt_log(DTRAIN_LOG_WARN, "core",
+           "%s '%.200s'%s%s waits since %.1f s for %s (of %d); submitted by %s", tally_kind(tally),
+           tally->name, *what ? " " : "", what,
+           (double)(now_ns - tally->since_ns) / (double)DT_NS_PER_S,
+           dt_rank_set_describe(&tally->ready, 1, missing, sizeof missing),
+           negotiator->topology->size, dt_rank_set_describe(&tally->ready, 0, ready, sizeof ready));
+}
+
+int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_t now_ns)
+{
+    int64_t next = DT_NEVER;
+    if (after_ns == DT_NEVER)
+        return next;
+    for (tally_t *tally = negotiator->waiting.first; tally; tally = tally->next) {
+        if (tally->warn_ns == 0)
+            tally->warn_ns = tally->since_ns + after_ns;
+        if (tally->warn_ns <= now_ns) {
+            warn(negotiator, tally, now_ns);
+            tally->warn_ns = now_ns + (now_ns - tally->since_ns);
+        }
+        if (tally->warn_ns < next)
+            next = tally->warn_ns;
+    }
+    return next;
+}

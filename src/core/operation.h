@@ -1,0 +1,67 @@
+/* operation.h - one submitted operation on this rank, from submit to done; it is also what a
+ * handle names. */
+#ifndef DT_CORE_OPERATION_H
+#define DT_CORE_OPERATION_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/signature.h"
+
+typedef struct dt_name dt_name_t;
+
+typedef struct dt_operation {
+    /* The handle. */
+    _Atomic uint64_t handle; /* [atomic] 0 while the slot is free */
+    _Atomic uint32_t done;   /* [atomic] release: status and error are set, nothing changes more */
+    dtrain_status_t status;  /* [done]; for a refused call, why, from the start */
+    char *error;             /* [done] its text, or NULL; ditto */
+    int is_refused;          /* the call failed; it only tells the other ranks, and has no user */
+
+    /* What is to be done: [const] from submit on. */
+    dt_signature_t signature;
+    const void *in;
+    void *out;
+    int64_t count; /* elements */
+    int64_t bytes;
+    int64_t submitted_ns;
+
+    dt_name_t *name; /* [intake lock] */
+    uint32_t id;     /* [intake lock] until taken, then [coordinator]; DT_ID_NONE: not cached */
+
+    /* The coordinator's. */
+    int64_t deadline_ns; /* DT_NEVER: none */
+    int is_agreed;       /* all ranks have it */
+    int is_withdrawn;    /* the deadline passed; rank 0 was told */
+    struct dt_operation *next, *previous;
+} dt_operation_t;
+
+/* A list of operations; an operation is in one list at a time. All zeros is an empty list. */
+typedef struct dt_operation_list {
+    dt_operation_t *first, *last;
+} dt_operation_list_t;
+
+static inline void dt_operation_append(dt_operation_list_t *list, dt_operation_t *operation)
+{
+    operation->next = NULL;
+    operation->previous = list->last;
+    if (list->last)
+        list->last->next = operation;
+    else
+        list->first = operation;
+    list->last = operation;
+}
+
+static inline void dt_operation_remove(dt_operation_list_t *list, dt_operation_t *operation)
+{
+    if (operation->previous)
+        operation->previous->next = operation->next;
+    else
+        list->first = operation->next;
+    if (operation->next)
+        operation->next->previous = operation->previous;
+    else
+        list->last = operation->previous;
+}
+
+#endif

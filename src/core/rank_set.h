@@ -1,0 +1,25 @@
+/* rank_set.h - a set of ranks as bits, and how it is written in a message. */
+#ifndef DT_CORE_RANK_SET_H
+#define DT_CORE_RANK_SET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct dt_rank_set {
+    uint64_t *bits;
+    int size;  /* of the world */
+    int count; /* ranks in the set */
+} dt_rank_set_t;
+
+int dt_rank_set_init(dt_rank_set_t *set, int size); /* empty; 0, or -1 when memory ran out */
+void dt_rank_set_free(dt_rank_set_t *set);
+void dt_rank_set_clear(dt_rank_set_t *set);
+int dt_rank_set_has(const dt_rank_set_t *set, int rank);
+/* 1 when the rank was not in it before. */
+int dt_rank_set_add(dt_rank_set_t *set, int rank);
+
+/* Writes "rank 3" or "ranks 0-2, 5" (the set, or the ranks that are not in it), cut with "…" where
+ * it does not fit, and returns text. */
+const char *dt_rank_set_describe(const dt_rank_set_t *set, int missing, char *text, size_t cap);
+
+#endif

@@ -1,0 +1,193 @@
+#include "core/runtime.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "core/completion.h"
+
+static dtrain_status_t no_memory(void)
+{
+    return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the runtime");
+}
+
+static void operation_done(void *context, dt_operation_t *operation)
+{
+    dt_complete(context, operation, DTRAIN_OK, NULL);
+}
+
+dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
+                                  const dt_clock_t *clock, dt_runtime_t **out)
+{
+    dt_runtime_t *runtime = dt_calloc(1, sizeof *runtime);
+    if (!runtime) {
+        dt_world_close(world, 0);
+        return no_memory();
+    }
+    runtime->config = *config;
+    runtime->world = *world;
+    runtime->clock = clock ? *clock : dt_clock_system();
+    runtime->check_ns = DT_NEVER;
+    const dt_topology_t *topology = &runtime->world.topology;
+    dt_intake_init(&runtime->intake);
+    dt_user_memory_init(&runtime->memory, runtime->world.backend);
+    dt_plan_policy_t policy = {.threshold = config->fusion_threshold,
+                               .tensor_limit = config->fusion_tensor_limit};
+    dt_executor_init(&runtime->executor, runtime->world.backend, topology->size, &policy,
+                     operation_done, runtime);
+    runtime->handles = dt_handle_table_create();
+    if (topology->rank == 0)
+        runtime->negotiator = dt_negotiator_create(topology);
+    dt_baton_init(runtime);
+    if (!runtime->handles || (topology->rank == 0 && !runtime->negotiator) ||
+        dt_baton_start(runtime)) {
+        dt_runtime_destroy(runtime);
+        return no_memory();
+    }
+    *out = runtime;
+    return DTRAIN_OK;
+}
+
+void dt_runtime_stop_thread(dt_runtime_t *runtime)
+{
+    dt_baton_stop(runtime);
+}
+
+void dt_runtime_destroy(dt_runtime_t *runtime)
+{
+    dt_baton_stop(runtime);
+    int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
+    dt_executor_abandon(&runtime->executor);
+    dt_world_close(&runtime->world, is_clean);
+    /* Until here peers may have written to what was given up. */
+    dt_executor_free(&runtime->executor);
+    dt_user_memory_free_all(&runtime->memory);
+    dt_negotiator_free(runtime->negotiator);
+    dt_intake_free(&runtime->intake);
+    dt_handle_table_free(runtime->handles);
+    dt_buffer_free(&runtime->message);
+    dt_free(runtime->agreed);
+    dt_free(runtime->abort_text);
+    dt_free(runtime->end_text);
+    dt_baton_free(runtime);
+    dt_free(runtime);
+}
+
+dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done)
+{
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    if (!operation)
+        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
+                       (unsigned long long)handle);
+    *done = (int)atomic_load_explicit(&operation->done, memory_order_acquire);
+    return DTRAIN_OK;
+}
+
+typedef struct waited {
+    dt_operation_t *operation;
+    dtrain_handle_t handle;
+} waited_t;
+
+/* Also when another thread has released it meanwhile. */
+static int is_operation_done(void *argument)
+{
+    waited_t *waited = argument;
+    return atomic_load(&waited->operation->done) ||
+           atomic_load(&waited->operation->handle) != waited->handle;
+}
+
+dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms)
+{
+    waited_t waited = {dt_handle_find(runtime->handles, handle), handle};
+    if (!waited.operation)
+        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
+                       (unsigned long long)handle);
+    int64_t deadline_ns = DT_NEVER;
+    if (timeout_ms >= 0)
+        deadline_ns = runtime->clock.now(runtime->clock.context) + timeout_ms * DT_NS_PER_MS;
+    if (!dt_baton_help(runtime, is_operation_done, &waited, deadline_ns))
+        return DTRAIN_IN_PROGRESS;
+    dtrain_status_t status;
+    char text[DT_ERROR_MAX];
+    if (dt_handle_result(runtime->handles, waited.operation, handle, &status, text, sizeof text))
+        return dt_fail(DTRAIN_ERR_INVALID_HANDLE,
+                       "handle %#llx was released while it was waited for",
+                       (unsigned long long)handle);
+    return status == DTRAIN_OK ? status : dt_fail(status, "%s", text);
+}
+
+dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle)
+{
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    if (operation && !atomic_load_explicit(&operation->done, memory_order_acquire))
+        return DTRAIN_IN_PROGRESS;
+    if (!operation || dt_handle_release(runtime->handles, operation, handle))
+        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
+                       (unsigned long long)handle);
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t handle, char *text,
+                                        size_t cap)
+{
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    if (!operation)
+        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
+                       (unsigned long long)handle);
+    if (!text || cap == 0)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_handle_error: no room for the text");
+    dtrain_status_t status;
+    text[0] = '\0';
+    if (atomic_load_explicit(&operation->done, memory_order_acquire) &&
+        dt_handle_result(runtime->handles, operation, handle, &status, text, cap))
+        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx was released meanwhile",
+                       (unsigned long long)handle);
+    return DTRAIN_OK;
+}
+
+static int has_ended(void *argument)
+{
+    dt_runtime_t *runtime = argument;
+    return atomic_load(&runtime->phase) != DT_PHASE_RUNNING;
+}
+
+/* All ranks said farewell, and what was agreed before is carried out. */
+static int may_leave(void *argument)
+{
+    dt_runtime_t *runtime = argument;
+    int phase = atomic_load(&runtime->phase);
+    return phase == DT_PHASE_GONE ||
+           (phase == DT_PHASE_FAREWELL && atomic_load(&runtime->num_pending) == 0);
+}
+
+dtrain_status_t dt_runtime_abort(dt_runtime_t *runtime, int code, const char *why)
+{
+    char text[DT_ERROR_MAX];
+    snprintf(text, sizeof text, "rank %d called dtrain_abort with code %d%s%.800s",
+             runtime->world.topology.rank, code, why ? ": " : "", why ? why : "");
+    int expected = 0;
+    if (atomic_compare_exchange_strong(&runtime->wants_abort, &expected, -1)) {
+        runtime->abort_text = dt_strdup(text);
+        atomic_store(&runtime->wants_abort, 1);
+    }
+    dt_baton_notify(runtime);
+    dt_baton_help(runtime, has_ended, runtime, DT_NEVER);
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime)
+{
+    dt_intake_close(&runtime->intake, DTRAIN_ERR_SHUT_DOWN, "this rank has called dtrain_shutdown");
+    atomic_store(&runtime->wants_bye, 1);
+    dt_baton_notify(runtime);
+    dt_baton_help(runtime, may_leave, runtime, DT_NEVER);
+    int handles = dt_handle_count(runtime->handles);
+    if (handles > 0)
+        dt_log(DTRAIN_LOG_WARN, "core", "%d handle(s) were not released before dtrain_shutdown",
+               handles);
+    if (atomic_load_explicit(&runtime->phase, memory_order_acquire) == DT_PHASE_GONE)
+        return dt_fail(runtime->end_status, "%s", runtime->end_text ? runtime->end_text : "");
+    return DTRAIN_OK;
+}

@@ -1,0 +1,100 @@
+/*
+ * runtime.h - one rank of one world: everything below api/ is handed a dt_runtime_t. Several may
+ * live in one process.
+ *
+ * Who runs it: the holder of the baton (baton.h), which is the background thread or a thread that
+ * waits for an operation. Locks, in the order in which they may be nested: none is taken while
+ * another is held, except that the baton's gate may be held while control->wake is called.
+ */
+#ifndef DT_CORE_RUNTIME_H
+#define DT_CORE_RUNTIME_H
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "comm/world.h"
+#include "core/baton.h"
+#include "core/executor.h"
+#include "core/handle_table.h"
+#include "core/intake.h"
+#include "core/negotiator.h"
+#include "core/user_memory.h"
+
+/* Where a world stands. */
+typedef enum dt_phase {
+    DT_PHASE_RUNNING = 0,
+    DT_PHASE_FAREWELL = 1, /* every rank has called shutdown */
+    DT_PHASE_GONE = 2      /* a rank is lost, or the world was aborted */
+} dt_phase_t;
+
+struct dt_runtime {
+    dt_config_t config; /* [const] */
+    dt_world_t world;   /* [const], its transports are [baton] */
+    dt_clock_t clock;   /* [const] */
+    dt_handle_table_t *handles;
+    dt_intake_t intake;
+    dt_user_memory_t memory;
+    dt_baton_t baton;
+
+    /* What callers ask of the coordinator. */
+    _Atomic int wants_bye;   /* [atomic] shutdown was called */
+    _Atomic int wants_abort; /* [atomic] -1: a caller is about to; 1: abort_text is set */
+    char *abort_text;        /* written once, by the caller that set wants_abort to -1 */
+
+    /* What the coordinator tells. */
+    _Atomic int phase; /* [atomic] dt_phase_t; release: the next two are set */
+    dtrain_status_t end_status;
+    char *end_text;
+    _Atomic int num_pending; /* [atomic] operations taken and not done; written with the baton */
+
+    /* [baton] */
+    dt_operation_list_t pending; /* taken from the intake, not done */
+    dt_negotiator_t *negotiator; /* on rank 0, else NULL */
+    dt_executor_t executor;
+    dt_buffer_t message;     /* being written */
+    dt_operation_t **agreed; /* scratch: a verdict's operations */
+    uint32_t agreed_capacity;
+    int64_t check_ns;         /* when deadlines are to be looked at again */
+    _Atomic int has_said_bye; /* [atomic] written with the baton */
+    int is_unclean;           /* a rank died: nothing that needs all ranks may be called */
+};
+
+/*
+ * Makes a runtime on a world, which it takes over also on error, and starts its thread (none in
+ * a world of one). `clock` NULL is the system's. OUT_OF_MEMORY.
+ */
+dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
+                                  const dt_clock_t *clock, dt_runtime_t **runtime);
+
+/* An operation as a caller states it; checked here. */
+typedef struct dt_submission {
+    dt_kind_t kind;
+    const dtrain_tensor_t *tensor;   /* NULL for a barrier */
+    const dtrain_options_t *options; /* or NULL */
+    int root;
+    int will_wait; /* the caller waits at once: the thread need not be woken */
+} dt_submission_t;
+
+/* The public asynchronous calls; see dtrain.h. */
+dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *submission,
+                                  dtrain_handle_t *handle);
+dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done);
+/* timeout_ms < 0: until it is done. */
+dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms);
+dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle);
+dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t handle, char *text,
+                                        size_t cap);
+dtrain_status_t dt_runtime_abort(dt_runtime_t *runtime, int code, const char *why);
+
+/* Says goodbye and waits for all ranks; then only destroy may follow. RANK_LOST or ABORTED when
+ * the world was gone. */
+dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime);
+
+/* Stops the thread, leaves the world and frees everything, shut down or not. Threads that wait are
+ * the caller's to keep away. */
+void dt_runtime_destroy(dt_runtime_t *runtime);
+
+/* Only stops the thread, at the exit of a process that did not shut down. */
+void dt_runtime_stop_thread(dt_runtime_t *runtime);
+
+#endif

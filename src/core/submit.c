@@ -1,0 +1,215 @@
+/* submit.c - from a caller's tensor to an operation in the intake: every check of arguments that
+ * needs no other rank. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "core/runtime.h"
+
+/* Barriers have one name, and wait for each other. */
+#define BARRIER_NAME "dtrain.barrier"
+#define RESERVED_PREFIX "dtrain."
+
+static dtrain_status_t check_options(const dtrain_options_t *options)
+{
+    if (options->struct_size < sizeof *options)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_options_t: struct_size is %u, not %zu: set it to sizeof",
+                       options->struct_size, sizeof *options);
+    if (options->priority != 0 || options->callback || options->user || options->reserved != 0)
+        return dt_fail(DTRAIN_ERR_UNSUPPORTED,
+                       "dtrain_options_t: priority, callback and user are reserved in this "
+                       "version");
+    if (options->timeout_ms < -1)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_options_t: timeout_ms is %d",
+                       options->timeout_ms);
+    return DTRAIN_OK;
+}
+
+/* What must be right before other ranks can be told of anything: that there is a name. */
+static dtrain_status_t check_name(const dtrain_tensor_t *tensor, size_t *length)
+{
+    if (!tensor)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the tensor is NULL");
+    if (tensor->struct_size < sizeof *tensor)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_tensor_t: struct_size is %u, not %zu: set it to sizeof",
+                       tensor->struct_size, sizeof *tensor);
+    if (!tensor->name || tensor->name[0] == '\0')
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the tensor has no name");
+    *length = strnlen(tensor->name, DTRAIN_NAME_MAX + 1);
+    if (*length > DTRAIN_NAME_MAX)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the name '%.60s…' is longer than %d bytes",
+                       tensor->name, DTRAIN_NAME_MAX);
+    if (strncmp(tensor->name, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "the name '%.200s' starts with \"" RESERVED_PREFIX "\", which is reserved",
+                       tensor->name);
+    return DTRAIN_OK;
+}
+
+static dtrain_status_t fill_signature(const dt_submission_t *submission,
+                                      const dtrain_options_t *options, dt_signature_t *signature)
+{
+    const dtrain_tensor_t *tensor = submission->tensor;
+    signature->kind = (uint8_t)submission->kind;
+    signature->pset = options->pset;
+    signature->prescale = signature->postscale = 1;
+    if (submission->kind == DT_KIND_BARRIER)
+        return DTRAIN_OK;
+    if (dt_dtype_size(tensor->dtype) == 0)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': %d is no element type",
+                       dt_kind_name(signature->kind), tensor->name, (int)tensor->dtype);
+    signature->dtype = (uint8_t)tensor->dtype;
+    signature->device = tensor->device;
+    if (tensor->ndim < 0 || tensor->ndim > DTRAIN_NDIM_MAX)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': ndim is %d, not 0 to %d",
+                       dt_kind_name(signature->kind), tensor->name, tensor->ndim, DTRAIN_NDIM_MAX);
+    if (tensor->ndim > 0 && !tensor->shape)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': the shape is NULL",
+                       dt_kind_name(signature->kind), tensor->name);
+    signature->ndim = (uint8_t)tensor->ndim;
+    for (int i = 0; i < tensor->ndim; i++)
+        signature->shape[i] = tensor->shape[i];
+    if (submission->kind == DT_KIND_BROADCAST) {
+        signature->root = submission->root;
+        return DTRAIN_OK;
+    }
+    if ((unsigned)options->op >= DT_OP_COUNT)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "allreduce '%.200s': %d is no reduction",
+                       tensor->name, (int)options->op);
+    signature->op = (uint8_t)options->op;
+    if (options->prescale != 0)
+        signature->prescale = options->prescale;
+    if (options->postscale != 0)
+        signature->postscale = options->postscale;
+    return DTRAIN_OK;
+}
+
+static int overlap(const void *a, const void *b, int64_t bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return x != y && (x < y ? y - x : x - y) < (uintptr_t)bytes;
+}
+
+static dtrain_status_t check_buffers(dt_operation_t *operation, const char *name, int rank)
+{
+    const dt_signature_t *signature = &operation->signature;
+    const char *kind = dt_kind_name(signature->kind);
+    if (signature->kind == DT_KIND_BROADCAST && signature->root == rank) {
+        if (!operation->in)
+            operation->in = operation->out;
+        if (!operation->out)
+            operation->out = (void *)operation->in;
+    } else if (signature->kind == DT_KIND_BROADCAST) {
+        operation->in = operation->out; /* not read */
+    }
+    if (operation->bytes > 0 && (!operation->in || !operation->out))
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "%s '%.200s': the %s buffer is NULL, and the tensor has %" PRId64
+                       " elements",
+                       kind, name, operation->in ? "output" : "input", operation->count);
+    if (overlap(operation->in, operation->out, operation->bytes))
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "%s '%.200s': input and output overlap without being the same", kind, name);
+    return DTRAIN_OK;
+}
+
+/* Fills in the operation. An error here is one that the other ranks must learn of. */
+static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission_t *submission,
+                                const dtrain_options_t *options, const char *name,
+                                dt_operation_t *operation)
+{
+    const dt_topology_t *topology = &runtime->world.topology;
+    dtrain_status_t status = fill_signature(submission, options, &operation->signature);
+    if (status == DTRAIN_OK)
+        status = dt_signature_check(&operation->signature, name, topology->size);
+    operation->in = operation->out = NULL;
+    operation->count = operation->bytes = 0;
+    if (status != DTRAIN_OK || submission->kind == DT_KIND_BARRIER)
+        return status;
+    operation->in = submission->tensor->in;
+    operation->out = submission->tensor->out;
+    operation->count = dt_signature_count(&operation->signature);
+    operation->bytes =
+        operation->count * (int64_t)dt_dtype_size((dtrain_dtype_t)operation->signature.dtype);
+    return check_buffers(operation, name, topology->rank);
+}
+
+static void set_deadline(const dt_runtime_t *runtime, const dtrain_options_t *options,
+                         dt_operation_t *operation)
+{
+    int64_t timeout_ns = runtime->config.timeout_ns;
+    if (options->timeout_ms != 0)
+        timeout_ns = options->timeout_ms < 0 ? DT_NEVER : options->timeout_ms * DT_NS_PER_MS;
+    operation->submitted_ns = runtime->clock.now(runtime->clock.context);
+    operation->deadline_ns =
+        timeout_ns == DT_NEVER ? DT_NEVER : operation->submitted_ns + timeout_ns;
+}
+
+/* Lets the other ranks know of a call that was refused here, so that theirs does not wait for it.
+ * Takes the operation over. The thread's last error stays. */
+static void tell_refused(dt_runtime_t *runtime, dt_operation_t *operation, const char *name,
+                         size_t length, dtrain_status_t status)
+{
+    char text[DT_ERROR_MAX];
+    snprintf(text, sizeof text, "%s", dt_last_error());
+    operation->is_refused = 1;
+    operation->status = status;
+    operation->error = dt_strdup(text);
+    if (runtime->world.topology.size == 1 ||
+        dt_intake_submit(&runtime->intake, operation, name, length) != DTRAIN_OK)
+        dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
+    else
+        dt_baton_notify(runtime);
+    dt_fail(status, "%s", text);
+}
+
+/* Checks and enters an operation that has a name, or enters it as refused. */
+static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t *submission,
+                                    const char *name, size_t length, dtrain_handle_t *handle)
+{
+    static const dtrain_options_t defaults = {.struct_size = sizeof defaults};
+    const dtrain_options_t *options = submission->options ? submission->options : &defaults;
+    dt_operation_t *operation = dt_handle_acquire(runtime->handles);
+    if (!operation)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", name);
+    uint64_t id = atomic_load_explicit(&operation->handle, memory_order_relaxed);
+    dtrain_status_t status = check_options(options);
+    set_deadline(runtime, status == DTRAIN_OK ? options : &defaults, operation);
+    memset(&operation->signature, 0, sizeof operation->signature);
+    operation->signature.kind = (uint8_t)submission->kind;
+    if (status == DTRAIN_OK)
+        status = describe(runtime, submission, options, name, operation);
+    if (status == DTRAIN_OK && !handle)
+        status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': the handle's address is NULL",
+                         dt_kind_name(operation->signature.kind), name);
+    if (status != DTRAIN_OK) {
+        tell_refused(runtime, operation, name, length, status);
+        return status;
+    }
+    status = dt_intake_submit(&runtime->intake, operation, name, length);
+    if (status != DTRAIN_OK) {
+        dt_handle_release(runtime->handles, operation, id);
+        return status;
+    }
+    *handle = id;
+    if (!submission->will_wait || !runtime->world.control)
+        dt_baton_notify(runtime);
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *submission,
+                                  dtrain_handle_t *handle)
+{
+    if (submission->kind == DT_KIND_BARRIER)
+        return submit_named(runtime, submission, BARRIER_NAME, strlen(BARRIER_NAME), handle);
+    size_t length = 0;
+    dtrain_status_t status = check_name(submission->tensor, &length);
+    if (status != DTRAIN_OK)
+        return status;
+    return submit_named(runtime, submission, submission->tensor->name, length, handle);
+}

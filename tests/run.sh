@@ -1,0 +1,213 @@
+#!/bin/bash
+# run.sh - installs what is missing, then builds and tests libdtrain in every way it is built.
+set -u
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+reports=$root/build/reports
+python=/usr/bin/python3
+jobs=$(nproc)
+quick=no
+install=yes
+
+packages=(build-essential cmake ninja-build pkg-config git
+    libopenmpi-dev openmpi-bin mpich libmpich-dev libcmocka-dev
+    libopenblas-dev zlib1g-dev dataset-fashion-mnist python3 python3-numpy
+    clang clang-format clang-tidy libclang-rt-14-dev)
+
+usage()
+{
+    cat <<'END'
+usage: tests/run.sh [--quick] [--no-install] [--help]
+
+Installs the Debian packages that are missing (as root or with sudo, and says which), builds
+libdtrain in build/ and runs its tests:
+
+  ci       gcc, -Werror: unit, parallel, example, interface and style tests
+  clang    clang, -Werror: unit tests
+  asan     address and undefined behaviour sanitizers: unit tests
+  tsan     thread sanitizer: unit tests
+  mpich    MPICH in place of the default MPI: tests on two ranks
+  nompi    without MPI: unit and interface tests
+
+A phase that fails does not stop the others. Then come all skipped tests with their reasons and
+all failed ones with the end of their output; the last line is "N passed, N failed, N skipped".
+The exit status is 0 when nothing failed and something ran.
+
+  --quick       the ci phase only
+  --no-install  install nothing
+END
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) quick=yes ;;
+    --no-install) install=no ;;
+    --help | -h)
+        usage
+        exit 0
+        ;;
+    *)
+        echo "run.sh: unknown option $1" >&2
+        usage >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+
+bold='' plain=''
+if [ -t 1 ]; then
+    bold=$'\033[1m' plain=$'\033[0m'
+fi
+
+title()
+{
+    printf '%s== %s%s\n' "$bold" "$1" "$plain"
+}
+
+# The failure of a phase that has no test to fail.
+phase_failed()
+{
+    printf '%s\t%s\n' "$1" "$2" >>"$reports/failed.txt"
+    echo "$1: $2"
+}
+
+missing_packages()
+{
+    local package
+    for package in "${packages[@]}"; do
+        if ! dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q ' installed$'; then
+            echo "$package"
+        fi
+    done
+}
+
+install_packages()
+{
+    local -a missing as_root=()
+    if ! command -v apt-get >/dev/null; then
+        echo "no apt-get here: using what is installed"
+        return
+    fi
+    mapfile -t missing < <(missing_packages)
+    if [ ${#missing[@]} -eq 0 ]; then
+        echo "all packages are installed"
+        return
+    fi
+    echo "installing ${missing[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            phase_failed install "neither root nor sudo, and missing: ${missing[*]}"
+            return
+        fi
+        as_root=(sudo)
+    fi
+    if ! {
+        "${as_root[@]}" apt-get update -qq &&
+            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+                --no-install-recommends "${missing[@]}"
+    } >"$reports/install.log" 2>&1; then
+        tail -n 20 "$reports/install.log"
+        phase_failed install "apt-get failed, log in $reports/install.log"
+    fi
+}
+
+# build PRESET - configures and compiles into build/PRESET; shows the log only when it fails.
+build()
+{
+    local preset=$1 log=$reports/$1.build.log
+    if (cd "$root" && cmake --preset "$preset" -DDTRAIN_WERROR=ON &&
+        cmake --build "$root/build/$preset" --parallel "$jobs") >"$log" 2>&1; then
+        return 0
+    fi
+    grep -n -m 20 -i 'error\|warning' "$log"
+    tail -n 20 "$log"
+    phase_failed "$preset" "the build failed, log in $log"
+    return 1
+}
+
+# check PRESET [CTEST_OPTION …] - runs the tests of a build.
+check()
+{
+    local preset=$1
+    shift
+    "${ctest_prefix[@]}" ctest --test-dir "$root/build/$preset" --parallel "$jobs" \
+        --no-tests=error --no-label-summary --test-output-size-passed 100000 --test-output-size-failed 100000 \
+        --output-junit "$reports/$preset.xml" "$@" 2>&1 | grep -v '^ *Start '
+    [ -e "$reports/$preset.xml" ] || phase_failed "$preset" "ctest ran no test"
+}
+
+phase_ci()
+{
+    build ci && check ci
+}
+
+phase_clang()
+{
+    build clang && check clang -L unit
+}
+
+phase_asan()
+{
+    build asan && check asan -L unit
+}
+
+phase_tsan()
+{
+    # Where address spaces are laid out very randomly, gcc's TSan finds no room for its shadow.
+    if setarch "$(uname -m)" -R true 2>/dev/null; then
+        local -a ctest_prefix=(setarch "$(uname -m)" -R)
+    fi
+    build tsan && check tsan -L unit
+}
+
+phase_mpich()
+{
+    build mpich && check mpich -L 'parallel|example|abi' -R 'np2$|install'
+}
+
+phase_nompi()
+{
+    build nompi && check nompi -L 'unit|abi|example'
+}
+
+# skip_without PROGRAM PHASE - succeeds, and records a skip, when the program is not there.
+skip_without()
+{
+    if command -v "$1" >/dev/null; then
+        return 1
+    fi
+    printf '%s\tskipped: %s is not installed\n' "$2" "$1" | tee -a "$reports/skipped.txt"
+}
+
+run_phase()
+{
+    local start=$SECONDS
+    title "$1"
+    "phase_$1"
+    echo "$1: $((SECONDS - start)) s"
+}
+
+rm -rf "$reports"
+mkdir -p "$reports"
+ctest_prefix=()
+export CTEST_OUTPUT_ON_FAILURE=0
+unset CMAKE_GENERATOR MAKEFLAGS
+
+title install
+[ $install = no ] || install_packages
+if command -v ninja >/dev/null; then
+    export CMAKE_GENERATOR=Ninja
+fi
+
+run_phase ci
+if [ $quick = no ]; then
+    skip_without clang clang || run_phase clang
+    run_phase asan
+    run_phase tsan
+    skip_without mpicc.mpich mpich || run_phase mpich
+    run_phase nompi
+fi
+
+title "summary, after $SECONDS s"
+"$python" "$root/tests/support/summarize.py" "$reports"

@@ -1,0 +1,34 @@
+#!/bin/sh
+# check_tidy.sh ROOT BUILD - clang-tidy over every C file of the project that BUILD compiles.
+# Exit status 77: skipped.
+set -eu
+root=${1:?usage: check_tidy.sh ROOT BUILD} build=${2:?usage: check_tidy.sh ROOT BUILD}
+
+if ! command -v clang-tidy >/dev/null; then
+    echo "skipped: clang-tidy is not installed"
+    exit 77
+fi
+
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+# A source that is compiled several times, for several instruction sets, is read once.
+sed -n 's/^ *"file": "\(.*\.c\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
+    grep "^$root/" | sort -u >"$list" || true
+count=$(wc -l <"$list")
+if [ "$count" -eq 0 ]; then
+    echo "no files of $root in $build/compile_commands.json: nothing was checked"
+    exit 1
+fi
+# tidy [OPTION …] - the files on standard input, as many at once as there are cores.
+tidy()
+{
+    xargs -r -P "$(nproc)" -n 4 clang-tidy --quiet -p "$build" "$@"
+}
+
+# The two files that define what tidy.h describes go without it.
+plain="^$root/\(examples\|tests\|src/base/memory.c\|src/base/status.c\)"
+failed=0
+grep -v "$plain" "$list" | tidy "--extra-arg-before=-include$root/tests/support/tidy.h" || failed=1
+grep "$plain" "$list" | tidy || failed=1
+[ $failed -eq 0 ] || exit 1
+echo "$count files are clean"

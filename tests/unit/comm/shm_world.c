@@ -1,0 +1,458 @@
+#include "shm_world.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+/* Bytes around buffers that nothing may write to. */
+#define GUARD 64
+#define GUARD_BYTE 0xa5
+
+/* Calls of progress after which an interleaved run is stuck. */
+#define CALLS_MAX 20000000
+
+/* A piece of a task on one rank. */
+typedef struct cut {
+    int64_t begin, count; /* in the task's vector */
+    uint8_t *in, *out;    /* out NULL: in place, or none */
+    int in_library, out_library;
+} cut_t;
+
+typedef struct item {
+    cut_t *cuts;
+    dt_piece_t *pieces;
+    int num_pieces;
+    dt_task_t *task;
+    dtrain_status_t status;
+} item_t;
+
+/* What one rank has. */
+typedef struct member {
+    shm_world_t *world;
+    const shm_task_t *tasks;
+    int num_tasks;
+    int rank;
+    dt_shm_node_t *node;
+    dt_backend_t *backend;
+    item_t items[SHM_WORLD_TASKS_MAX];
+    int num_started, num_left;
+    int result;
+    char why[512];
+} member_t;
+
+uint64_t shm_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+static int complain(member_t *member, const char *what, int index)
+{
+    const shm_task_t *task = &member->tasks[index];
+    const dt_shm_tuning_t *tuning = &member->world->tuning;
+    snprintf(member->why, sizeof member->why,
+             "%s: rank %d of %d, task %d (kind %d, count %lld in %d, %s, %s, place %d, buffers "
+             "%d), seed %llu, tuning %lld %lld %lld %d: %s",
+             what, member->rank, member->world->size, index, (int)task->kind,
+             (long long)task->count, task->num_pieces, dt_dtype_name(task->dtype),
+             dt_op_name(task->op), (int)task->place, (int)task->buffers,
+             (unsigned long long)member->world->seed, (long long)tuning->tiny_bytes,
+             (long long)tuning->small_bytes, (long long)tuning->chunk_bytes, tuning->slots,
+             dt_last_error());
+    return member->result = -1;
+}
+
+/* ---- Inputs ------------------------------------------------------------------------------ */
+
+/* Values of a wide range, without NaN or infinity, so that the order of additions shows. */
+static void fill_value(uint8_t *at, dtrain_dtype_t dtype, uint64_t random)
+{
+    double value = (double)(int32_t)random * ldexp(1, (int)(random >> 32) % 24 - 40);
+    float single = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    uint16_t bf16 = (uint16_t)(bits >> 16);
+    uint16_t f16 = (uint16_t)(random & 0xbfff);
+    switch (dtype) {
+    case DTRAIN_DTYPE_F64:
+        memcpy(at, &value, sizeof value);
+        break;
+    case DTRAIN_DTYPE_F32:
+        memcpy(at, &single, sizeof single);
+        break;
+    case DTRAIN_DTYPE_BF16:
+        memcpy(at, &bf16, sizeof bf16);
+        break;
+    case DTRAIN_DTYPE_F16:
+        memcpy(at, &f16, sizeof f16);
+        break;
+    default:
+        memcpy(at, &random, dt_dtype_size(dtype));
+        break;
+    }
+}
+
+/* A rank's whole input of a task. */
+static uint8_t *make_vector(const shm_world_t *world, const shm_task_t *task, int index, int rank)
+{
+    size_t element = dt_dtype_size(task->dtype);
+    uint8_t *vector = malloc((size_t)task->count * element + 1);
+    uint64_t state = world->seed * 1000003 + (uint64_t)(rank * SHM_WORLD_TASKS_MAX + index);
+    if (!vector)
+        abort();
+    for (int64_t i = 0; i < task->count; i++)
+        fill_value(vector + (size_t)i * element, task->dtype, shm_random(&state));
+    return vector;
+}
+
+static dt_reduction_t reduction_of(const shm_world_t *world, const shm_task_t *task)
+{
+    return (dt_reduction_t){
+        .dtype = task->dtype,
+        .op = task->op,
+        .divisor = task->op == DTRAIN_OP_AVERAGE ? world->size : 1,
+        .prescale = task->prescale == 0 ? 1 : task->prescale,
+        .postscale = task->postscale == 0 ? 1 : task->postscale,
+    };
+}
+
+/* What every rank's output must hold. */
+static uint8_t *make_expected(const shm_world_t *world, const shm_task_t *task, int index)
+{
+    void *vectors[SHM_WORLD_MAX];
+    dt_reduction_t reduction = reduction_of(world, task);
+    if (task->kind == DT_BROADCAST)
+        return make_vector(world, task, index, task->root);
+    for (int rank = 0; rank < world->size; rank++)
+        vectors[rank] = make_vector(world, task, index, rank);
+    dt_reduce(&reduction, vectors, 1, (const void *const *)vectors, world->size,
+              (size_t)task->count);
+    for (int rank = 1; rank < world->size; rank++)
+        free(vectors[rank]);
+    return vectors[0];
+}
+
+/* ---- Buffers ------------------------------------------------------------------------------ */
+
+static uint8_t *make_buffer(member_t *member, size_t bytes, int in_library)
+{
+    void *memory = NULL;
+    bytes += 2 * GUARD;
+    if (in_library) {
+        if (member->backend->ops->allocate(member->backend, bytes, &memory) != DTRAIN_OK)
+            abort();
+    } else {
+        memory = malloc(bytes);
+        if (!memory)
+            abort();
+    }
+    memset(memory, GUARD_BYTE, bytes);
+    return (uint8_t *)memory + GUARD;
+}
+
+static void free_buffer(member_t *member, uint8_t *buffer, int in_library)
+{
+    if (!buffer)
+        return;
+    if (!in_library)
+        free(buffer - GUARD);
+    else if (member->backend->ops->deallocate(member->backend, buffer - GUARD) != 0)
+        complain(member, "memory was not taken back", 0);
+}
+
+static int guards_hold(const uint8_t *buffer, size_t bytes)
+{
+    int hold = 1;
+    for (int i = 0; buffer && i < GUARD; i++)
+        hold &= buffer[i - GUARD] == GUARD_BYTE && buffer[bytes + (size_t)i] == GUARD_BYTE;
+    return hold;
+}
+
+static int is_private(const member_t *member, int index, int piece, uint64_t random)
+{
+    switch (member->tasks[index].place) {
+    case SHM_PRIVATE:
+        return 1;
+    case SHM_LIBRARY:
+        return 0;
+    case SHM_ONE_PRIVATE:
+        return piece == 0 && member->rank == index % member->world->size;
+    default:
+        return (int)(random & 1);
+    }
+}
+
+static void make_cut(member_t *member, int index, int piece, uint64_t *random)
+{
+    const shm_task_t *task = &member->tasks[index];
+    item_t *item = &member->items[index];
+    cut_t *cut = &item->cuts[piece];
+    size_t bytes = (size_t)cut->count * dt_dtype_size(task->dtype);
+    int is_receiver = task->kind == DT_BROADCAST && task->root != member->rank;
+    int in_place = task->buffers == SHM_IN_PLACE ||
+                   (task->buffers == SHM_ANY_BUFFERS && shm_random(random) % 2);
+    cut->in_library = !is_private(member, index, piece, shm_random(random));
+    cut->out_library = !is_private(member, index, piece, shm_random(random));
+    if (!is_receiver)
+        cut->in = make_buffer(member, bytes, cut->in_library);
+    if (is_receiver || (!in_place && task->buffers != SHM_NO_OUTPUT))
+        cut->out = make_buffer(member, bytes, cut->out_library);
+    item->pieces[piece] = (dt_piece_t){cut->in, cut->out, cut->count};
+    if (!is_receiver && in_place)
+        item->pieces[piece].out = cut->in;
+}
+
+/* Cuts are the same on all ranks, places are not. */
+static void make_item(member_t *member, int index)
+{
+    const shm_task_t *task = &member->tasks[index];
+    item_t *item = &member->items[index];
+    uint64_t cuts = member->world->seed * 77 + (uint64_t)index;
+    uint64_t places = member->world->seed * 99 + (uint64_t)(index * SHM_WORLD_MAX + member->rank);
+    int n = task->num_pieces > 0 ? task->num_pieces : 1;
+    uint8_t *vector = make_vector(member->world, task, index, member->rank);
+    int64_t begin = 0;
+    item->num_pieces = n;
+    item->status = DTRAIN_IN_PROGRESS;
+    item->cuts = calloc((size_t)n, sizeof *item->cuts);
+    item->pieces = calloc((size_t)n, sizeof *item->pieces);
+    if (!item->cuts || !item->pieces)
+        abort();
+    for (int i = 0; i < n; i++) {
+        cut_t *cut = &item->cuts[i];
+        int64_t left = task->count - begin;
+        int64_t some = (int64_t)(shm_random(&cuts) % (uint64_t)(2 * (left / (n - i)) + 2));
+        cut->begin = begin;
+        cut->count = i == n - 1 || some > left ? left : some;
+        make_cut(member, index, i, &places);
+        if (cut->in)
+            memcpy(cut->in, vector + (size_t)begin * dt_dtype_size(task->dtype),
+                   (size_t)cut->count * dt_dtype_size(task->dtype));
+        begin += cut->count;
+    }
+    free(vector);
+}
+
+static void free_item(member_t *member, int index)
+{
+    item_t *item = &member->items[index];
+    for (int i = 0; i < item->num_pieces; i++) {
+        free_buffer(member, item->cuts[i].in, item->cuts[i].in_library);
+        free_buffer(member, item->cuts[i].out, item->cuts[i].out_library);
+    }
+    free(item->cuts);
+    free(item->pieces);
+}
+
+static int check_cut(member_t *member, int index, int piece, const uint8_t *expected,
+                     const uint8_t *original)
+{
+    const shm_task_t *task = &member->tasks[index];
+    const cut_t *cut = &member->items[index].cuts[piece];
+    const void *out = member->items[index].pieces[piece].out;
+    size_t at = (size_t)cut->begin * dt_dtype_size(task->dtype);
+    size_t bytes = (size_t)cut->count * dt_dtype_size(task->dtype);
+    if (bytes > 0 && out && memcmp(out, expected + at, bytes) != 0)
+        return complain(member, "wrong result", index);
+    if (!guards_hold(cut->in, bytes) || !guards_hold(cut->out, bytes))
+        return complain(member, "written outside a buffer", index);
+    if (bytes > 0 && cut->in && out != cut->in && memcmp(cut->in, original + at, bytes) != 0)
+        return complain(member, "an input was changed", index);
+    return 0;
+}
+
+static void check_item(member_t *member, int index)
+{
+    const shm_task_t *task = &member->tasks[index];
+    uint8_t *expected = make_expected(member->world, task, index);
+    uint8_t *original = make_vector(member->world, task, index, member->rank);
+    for (int i = 0; i < member->items[index].num_pieces && member->result == 0; i++)
+        check_cut(member, index, i, expected, original);
+    free(expected);
+    free(original);
+}
+
+/* ---- A rank ------------------------------------------------------------------------------ */
+
+static void open_member(member_t *member)
+{
+    member->num_left = member->num_tasks;
+    if (dt_shm_create(member->node, &member->world->tuning, &member->backend) != DTRAIN_OK)
+        abort();
+    for (int index = 0; index < member->num_tasks; index++)
+        make_item(member, index);
+}
+
+static void close_member(member_t *member)
+{
+    for (int index = 0; index < member->num_tasks; index++) {
+        if (member->result == 0)
+            check_item(member, index);
+    }
+    for (int index = 0; index < member->num_tasks; index++)
+        free_item(member, index);
+    member->backend->ops->destroy(member->backend, member->result == 0);
+}
+
+static int start_next(member_t *member)
+{
+    int index = member->num_started++;
+    const shm_task_t *task = &member->tasks[index];
+    item_t *item = &member->items[index];
+    dt_collective_t collective = {
+        .kind = task->kind == 0 ? DT_ALLREDUCE : task->kind,
+        .sequence = (uint64_t)index,
+        .reduction = reduction_of(member->world, task),
+        .root = task->root,
+        .pieces = item->pieces,
+        .num_pieces = item->num_pieces,
+        .count = task->count,
+    };
+    if (member->backend->ops->start(member->backend, &collective, &item->task) != DTRAIN_OK)
+        return complain(member, "start failed", index);
+    return 0;
+}
+
+static int progress_one(member_t *member, int index)
+{
+    item_t *item = &member->items[index];
+    if (item->status != DTRAIN_IN_PROGRESS)
+        return 0;
+    item->status = member->backend->ops->progress(member->backend, item->task);
+    if (item->status == DTRAIN_IN_PROGRESS)
+        return 0;
+    member->num_left--;
+    if (item->status != DTRAIN_OK)
+        return complain(member, "progress failed", index);
+    member->backend->ops->release(member->backend, item->task);
+    return 0;
+}
+
+/* Starts or progresses what `choice` says, if that can be. */
+static int act_once(member_t *member, uint64_t choice)
+{
+    int index = (int)(choice % (uint64_t)member->num_tasks);
+    if (index == member->num_started)
+        return start_next(member);
+    return index < member->num_started ? progress_one(member, index) : 0;
+}
+
+static void run_alone(member_t *member)
+{
+    uint64_t random = member->world->seed + (uint64_t)member->rank;
+    open_member(member);
+    while (member->num_left > 0 && member->result == 0) {
+        for (int i = 0; i < 4 && member->result == 0; i++)
+            act_once(member, shm_random(&random));
+        sched_yield();
+    }
+    close_member(member);
+}
+
+/* ---- Drivers ------------------------------------------------------------------------------ */
+
+static void run_interleaved(member_t *members, int size, uint64_t seed)
+{
+    int left = size;
+    for (int rank = 0; rank < size; rank++)
+        open_member(&members[rank]);
+    for (int64_t calls = 0; left > 0 && calls < CALLS_MAX; calls++) {
+        uint64_t choice = shm_random(&seed);
+        member_t *member = &members[(choice >> 32) % (uint64_t)size];
+        if (member->num_left == 0 || member->result != 0)
+            continue;
+        act_once(member, choice & 0xffffffff);
+        left -= member->num_left == 0 || member->result != 0;
+    }
+    for (int rank = 0; rank < size; rank++) {
+        if (members[rank].num_left > 0 && members[rank].result == 0)
+            complain(&members[rank], "stuck", 0);
+    }
+    for (int rank = 0; rank < size; rank++)
+        close_member(&members[rank]);
+}
+
+static void *thread_main(void *context)
+{
+    run_alone(context);
+    return NULL;
+}
+
+static void run_threads(member_t *members, int size)
+{
+    pthread_t threads[SHM_WORLD_MAX];
+    for (int rank = 0; rank < size; rank++) {
+        if (pthread_create(&threads[rank], NULL, thread_main, &members[rank]) != 0)
+            abort();
+    }
+    for (int rank = 0; rank < size; rank++)
+        pthread_join(threads[rank], NULL);
+}
+
+/* `members` is shared with the children, except for what they allocate. */
+static void run_processes(member_t *members, int size)
+{
+    pid_t children[SHM_WORLD_MAX];
+    for (int rank = 0; rank < size; rank++) {
+        children[rank] = fork();
+        if (children[rank] == 0) {
+            for (int other = 0; other < size; other++) {
+                if (other != rank)
+                    dt_shm_node_free(members[other].node);
+            }
+            run_alone(&members[rank]);
+            _exit(0);
+        }
+    }
+    for (int rank = 0; rank < size; rank++) {
+        int status = 0;
+        if (children[rank] < 0 || waitpid(children[rank], &status, 0) != children[rank] ||
+            status != 0)
+            complain(&members[rank], "its process failed", 0);
+        dt_shm_node_free(members[rank].node);
+    }
+}
+
+int shm_world_run(shm_world_t *world, const shm_task_t *tasks, int num_tasks)
+{
+    dt_shm_node_t *nodes[SHM_WORLD_MAX];
+    size_t bytes = (size_t)world->size * sizeof(member_t);
+    member_t *members =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (members == MAP_FAILED || world->size > SHM_WORLD_MAX || num_tasks > SHM_WORLD_TASKS_MAX ||
+        dt_shm_local_group(world->size, SHM_WORLD_HEAP, nodes) != DTRAIN_OK)
+        abort();
+    for (int rank = 0; rank < world->size; rank++)
+        members[rank] = (member_t){.world = world,
+                                   .tasks = tasks,
+                                   .num_tasks = num_tasks,
+                                   .rank = rank,
+                                   .node = nodes[rank]};
+    if (world->driver == SHM_PROCESSES)
+        run_processes(members, world->size);
+    else if (world->driver == SHM_THREADS)
+        run_threads(members, world->size);
+    else
+        run_interleaved(members, world->size, world->seed);
+    int result = 0;
+    world->why[0] = 0;
+    for (int rank = world->size - 1; rank >= 0; rank--) {
+        if (members[rank].result == 0)
+            continue;
+        result = -1;
+        memcpy(world->why, members[rank].why, sizeof world->why);
+    }
+    munmap(members, bytes);
+    return result;
+}
