@@ -1,6 +1,7 @@
 #!/bin/bash
 # quickstart.sh - from a fresh Debian 12 to a model that two ranks trained together.
 set -eu -o pipefail
+export LC_ALL=C
 
 ranks=2
 epochs=5
@@ -166,10 +167,13 @@ train()
         fail "the training failed"
 }
 
-# value NAME - a number of the result line.
+# value NAME [FORMAT] - a number of the result line.
 value()
 {
-    sed -n "s/^RESULT .*\"$1\":\([0-9.e+-]*\).*/\1/p" "$logs/quickstart-result.log" | tr -d '\r'
+    local number
+    number=$(sed -n "s/^RESULT .*\"$1\":\([0-9.e+-]*\).*/\1/p" "$logs/quickstart-result.log")
+    # shellcheck disable=SC2059
+    [ -z "$number" ] || printf "${2-%s}" "$number"
 }
 
 logs=$root/build
@@ -188,9 +192,9 @@ train
 
 title "Done in $SECONDS s"
 cat <<END
-$ranks ranks trained one model: $(value test_accuracy) of the test images are recognised after
-$(value epochs) epochs, at $(value samples_per_s) samples a second. In a step of $(value step_ms) ms the ranks waited for
-each other's gradients for $(value exposed_comm_ms) ms.
+$ranks ranks trained one model together. After $(value epochs) epochs it recognises $(value test_accuracy %.4f) of the test
+images. They went through $(value samples_per_s %.0f) samples a second; of the $(value step_ms %.2f) ms of a step each waited
+$(value exposed_comm_ms %.2f) ms for the others' gradients.
 
 Try next, in $root:
   ${launcher[*]} -n 4 build/release/bin/mlp_cpu --epochs 10

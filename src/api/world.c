@@ -18,8 +18,12 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* In the child of a fork there is no background thread, and the sockets are the parent's. */
 static void after_fork_in_child(void)
 {
-    if (atomic_load(&published))
-        atomic_store(&is_forked, 1);
+    dt_runtime_t *runtime = atomic_load(&published);
+    if (!runtime || atomic_exchange(&is_forked, 1))
+        return;
+    dt_control_t *control = runtime->world.control;
+    if (control && control->ops->forget)
+        control->ops->forget(control);
 }
 
 /* A process that ends without dtrain_shutdown: the thread must not run while the libraries below
@@ -79,8 +83,7 @@ static dtrain_status_t init_locked(const dtrain_config_t *user, dt_api_join_fn_t
     dt_config_t config;
     dtrain_status_t status = dt_config_resolve(user, &config);
     if (status != DTRAIN_OK)
-        return status;
-    dt_log_set_level(config.log_level);
+        dt_config_faulty(&config, status); /* the other ranks must learn of it */
     dt_world_t world = {0};
     status = join(argument, &config, &world);
     if (status != DTRAIN_OK)

@@ -202,6 +202,15 @@ dtrain_status_t dt_config_resolve(const dtrain_config_t *user, dt_config_t *out)
     return dt_config_resolve_from(user, environ, out);
 }
 
+void dt_config_faulty(dt_config_t *config, dtrain_status_t fault)
+{
+    const dtrain_config_t defaults = {.struct_size = sizeof defaults};
+    memset(config, 0, sizeof *config);
+    for (int i = 0; i < DT_SETTING_COUNT; i++)
+        convert(&dt_settings[i], &defaults, config);
+    config->fault = fault;
+}
+
 void dt_config_adopt_shared(dt_config_t *config, const dt_config_t *rank0)
 {
     for (int i = 0; i < DT_SETTING_COUNT; i++) {

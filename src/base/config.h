@@ -21,6 +21,9 @@ typedef struct dt_config {
     dtrain_mpi_threads_t mpi_threads;
     char backend[32];           /* "auto", "mpi" or "self" */
     char network_interface[64]; /* "": any */
+    /* Not OK: the settings could not be read, these are defaults, and the thread's last error says
+     * why. Joining a world fails with it, on all its ranks. */
+    dtrain_status_t fault;
 } dt_config_t;
 
 /* The public functions of the same names. */
@@ -34,6 +37,9 @@ dtrain_status_t dt_config_set(dtrain_config_t *config, const char *key, const ch
  * known name. The log level is put in force, so that it holds for these warnings too.
  */
 dtrain_status_t dt_config_resolve(const dtrain_config_t *user, dt_config_t *out);
+
+/* The defaults, with a fault. */
+void dt_config_faulty(dt_config_t *config, dtrain_status_t fault);
 
 /*
  * Replaces the settings that all ranks must share by rank 0's; each one that differed earns a

@@ -52,6 +52,12 @@ typedef struct dt_control_ops {
     void (*wake)(dt_control_t *control);
     /* Sends what is queued, for at most a second, then closes and frees everything. */
     void (*destroy)(dt_control_t *control);
+    /*
+     * In a child made by fork: closes the child's copies of descriptors, so that they do not hide
+     * the parent's death from the peers. Only makes calls that are safe there; nothing else may
+     * follow. NULL where there is nothing to close.
+     */
+    void (*forget)(dt_control_t *control);
 } dt_control_ops_t;
 
 /* First member of every control. */

@@ -47,5 +47,5 @@ dtrain_status_t dt_registry_join(dt_config_t *config, dt_world_t *world)
         return join_mpi(config, world, launched, variable);
     if (strcmp(config->backend, "auto") == 0 && (launched > 0 || dt_mpi_is_active()))
         return join_mpi(config, world, launched, variable);
-    return dt_self_join(world);
+    return config->fault != DTRAIN_OK ? config->fault : dt_self_join(world);
 }

@@ -13,18 +13,22 @@
 #define BARRIER_NAME "dtrain.barrier"
 #define RESERVED_PREFIX "dtrain."
 
-static dtrain_status_t check_options(const dtrain_options_t *options)
+static dtrain_status_t check_options(const dtrain_options_t *options, const char *kind,
+                                     const char *name)
 {
     if (options->struct_size < sizeof *options)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
-                       "dtrain_options_t: struct_size is %u, not %zu: set it to sizeof",
-                       options->struct_size, sizeof *options);
+                       "%s '%.200s': dtrain_options_t: struct_size is %u, not %zu: set it to "
+                       "sizeof",
+                       kind, name, options->struct_size, sizeof *options);
     if (options->priority != 0 || options->callback || options->user || options->reserved != 0)
         return dt_fail(DTRAIN_ERR_UNSUPPORTED,
-                       "dtrain_options_t: priority, callback and user are reserved in this "
-                       "version");
+                       "%s '%.200s': dtrain_options_t: priority, callback and user are reserved "
+                       "in this version",
+                       kind, name);
     if (options->timeout_ms < -1)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_options_t: timeout_ms is %d",
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "%s '%.200s': dtrain_options_t: timeout_ms is %d", kind, name,
                        options->timeout_ms);
     return DTRAIN_OK;
 }
@@ -178,7 +182,8 @@ static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t
     if (!operation)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", name);
     uint64_t id = atomic_load_explicit(&operation->handle, memory_order_relaxed);
-    dtrain_status_t status = check_options(options);
+    const char *kind = dt_kind_name((uint8_t)submission->kind);
+    dtrain_status_t status = check_options(options, kind, name);
     set_deadline(runtime, status == DTRAIN_OK ? options : &defaults, operation);
     memset(&operation->signature, 0, sizeof operation->signature);
     operation->signature.kind = (uint8_t)submission->kind;
@@ -186,7 +191,7 @@ static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t
         status = describe(runtime, submission, options, name, operation);
     if (status == DTRAIN_OK && !handle)
         status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': the handle's address is NULL",
-                         dt_kind_name(operation->signature.kind), name);
+                         kind, name);
     if (status != DTRAIN_OK) {
         tell_refused(runtime, operation, name, length, status);
         return status;

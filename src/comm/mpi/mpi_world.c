@@ -84,6 +84,8 @@ static dtrain_status_t join_comm(MPI_Comm comm, int has_comm, dt_config_t *confi
         dt_mpi_library_leave(1);
         return fault;
     }
+    if (status == DTRAIN_OK)
+        status = config->fault;
     return run(bootstrap, comm, config, status, world);
 }
 

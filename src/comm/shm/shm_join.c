@@ -186,8 +186,10 @@ static dtrain_status_t hear(const guest_t *guest)
     return dt_shm_packet_status(&packet);
 }
 
-/* Tells how things stand here, and beside it the heap (or none). Returns that `status`, or why it
- * could not be told. */
+/*
+ * Tells how things stand here, and beside it the heap (or none). Returns that `status`, or why it
+ * could not be told: when rank 0 gave up meanwhile, its reason is there to be heard.
+ */
 static dtrain_status_t tell(const guest_t *guest, dtrain_status_t status, int with_heap)
 {
     dt_shm_packet_t packet = dt_shm_packet_of(status);
@@ -196,7 +198,9 @@ static dtrain_status_t tell(const guest_t *guest, dtrain_status_t status, int wi
     packet.bytes = packet.num_fds ? guest->mapping->bytes : 0;
     dtrain_status_t sent =
         dt_shm_packet_send(guest->socket, &packet, &guest->heap, &guest->patience);
-    return status == DTRAIN_OK ? sent : dt_shm_packet_status(&packet);
+    if (status != DTRAIN_OK)
+        return dt_shm_packet_status(&packet);
+    return sent == DTRAIN_ERR_COMMUNICATION ? hear(guest) : sent;
 }
 
 static dtrain_status_t map_heaps(guest_t *guest, const dt_shm_packet_t *packet, int first,

@@ -292,6 +292,17 @@ static void star_destroy(dt_control_t *control)
     free_star(star);
 }
 
+static void star_forget(dt_control_t *control)
+{
+    star_t *star = (star_t *)control;
+    for (int i = 0; i < star->num_peers; i++) {
+        if (!star->peers[i].is_told)
+            close(star->peers[i].stream.fd);
+    }
+    close(star->epoll_fd);
+    close(star->wake_fd);
+}
+
 static const dt_control_ops_t star_ops = {
     .name = "sock",
     .send = star_send,
@@ -299,6 +310,7 @@ static const dt_control_ops_t star_ops = {
     .wait = star_wait,
     .wake = star_wake,
     .destroy = star_destroy,
+    .forget = star_forget,
 };
 
 static star_t *allocate(int num_peers)

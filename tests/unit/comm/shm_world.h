@@ -11,7 +11,7 @@
 
 #define SHM_WORLD_MAX 16
 #define SHM_WORLD_TASKS_MAX 48
-#define SHM_WORLD_HEAP (INT64_C(24) << 20)
+#define SHM_WORLD_HEAP (INT64_C(128) << 20) /* sparse */
 
 typedef enum shm_place {
     SHM_PRIVATE = 0, /* all pieces of all ranks */

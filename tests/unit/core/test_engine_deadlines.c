@@ -113,7 +113,7 @@ static void many_wait(engine_rank_t *self)
     float memory[NUM] = {0};
     dtrain_handle_t handles[NUM];
     for (int i = 0; self->rank != 1 && i < NUM; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "many.%d", i);
         engine_op_t op = {.name = name,
                           .in = &memory[i],
