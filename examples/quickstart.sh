@@ -15,10 +15,10 @@ usage()
     cat <<END
 usage: examples/quickstart.sh [--help]
 
-Says which Debian packages are missing and installs them (as root, or with sudo), builds libdtrain
-and the example trainer in build/release, and trains a small network on Fashion-MNIST for $epochs epochs
-on $ranks ranks of this machine. Takes a few minutes the first time. Run again, it installs and
-compiles nothing. Remove build/ to undo the building; packages stay.
+Says which Debian packages are missing and installs them (as root, or with sudo), builds
+libdtrain and the example trainer in build/release, and trains a small network on Fashion-MNIST
+for $epochs epochs on $ranks ranks of this machine. Takes a few minutes the first time. Run again, it
+installs and compiles nothing. Remove build/ to undo the building; packages stay.
 END
 }
 
@@ -83,8 +83,8 @@ install_packages()
 {
     local missing
     if ! have apt-get || ! have dpkg-query; then
-        echo "This is not Debian: using what is here. Needed are gcc, CMake 3.25, make, MPI, OpenBLAS,"
-        echo "zlib, and Fashion-MNIST in $data."
+        echo "This is not Debian: using what is here. Needed are gcc, CMake 3.25, make, MPI,"
+        echo "OpenBLAS, zlib, and Fashion-MNIST in $data."
         return
     fi
     missing=$(missing_packages | tr '\n' ' ')
@@ -92,14 +92,14 @@ install_packages()
         echo "Nothing to install."
         return
     fi
-    echo "Installing with apt-get: $missing"
+    echo "Missing: $missing"
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then
         have sudo || fail "neither root nor sudo is here; as root, run: apt-get install $missing"
         as_root=(sudo)
     fi
     log=$logs/quickstart-install.log
-    echo "This takes a minute or two; the log is $log"
+    echo "Installing them with apt-get takes a minute or two; the log is $log"
     # shellcheck disable=SC2086
     if ! { "${as_root[@]}" apt-get update &&
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
@@ -135,7 +135,8 @@ find_launcher()
             break
         fi
     done
-    [ ${#launcher[@]} -gt 0 ] || fail "no mpirun here belongs to the MPI that libdtrain is linked with"
+    [ ${#launcher[@]} -gt 0 ] ||
+        fail "no mpirun here belongs to the MPI that libdtrain is linked with"
     if [[ $wanted == Open* ]]; then
         launcher+=(--oversubscribe --bind-to none)
         [ "$(id -u)" -ne 0 ] || launcher+=(--allow-run-as-root)

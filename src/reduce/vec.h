@@ -105,7 +105,6 @@ DT_INLINE vec_t vec_from_f16_plain(vec_half_t bits)
     vec_t magnitude = all & 0x7fff;
     vec_t value = (vec_t)((vec_f32_t)(magnitude << 13) * two_to_112);
     value |= (vec_t)(magnitude >= 0x7c00) & 0x7f800000;
-    value |= (vec_t)(magnitude > 0x7c00) & 0x400000; /* a quiet NaN */
     return value | (all & 0x8000) << 16;
 }
 

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_node.h"
 #include "comm/mpi/mpi_p2p.h"
 #include "comm/ring/ring.h"
 #include "comm/self/self_world.h"
@@ -23,8 +24,8 @@ static int64_t after(int64_t now, int64_t span)
     return span < DT_NEVER - now ? now + span : DT_NEVER;
 }
 
-/* As dt_mpi_finish, with a text for users. */
-static dtrain_status_t finish(dt_mpi_bootstrap_t *self, MPI_Request *request, const char *what)
+dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *request,
+                                       const char *what)
 {
     dtrain_status_t status = dt_mpi_finish(request, self->deadline_ns, what);
     self->is_pending = status != DTRAIN_OK;
@@ -47,7 +48,7 @@ static dtrain_status_t duplicate(dt_mpi_bootstrap_t *self, MPI_Comm comm)
     if (status == DTRAIN_OK)
         status = dt_mpi_check(MPI_Comm_idup(comm, &self->comm, &request), "MPI_Comm_idup");
     if (status == DTRAIN_OK)
-        status = finish(self, &request, "MPI_Comm_idup");
+        status = dt_mpi_bootstrap_await(self, &request, "MPI_Comm_idup");
     if (status == DTRAIN_OK)
         status = dt_mpi_check(MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN),
                               "MPI_Comm_set_errhandler");
@@ -78,7 +79,7 @@ static dtrain_status_t greet(dt_mpi_bootstrap_t *self, dtrain_status_t status)
                                          DT_MPI_HELLO_BYTES, MPI_BYTE, self->comm, &request),
                           "MPI_Iallgather");
     if (status == DTRAIN_OK)
-        status = finish(self, &request, "MPI_Iallgather");
+        status = dt_mpi_bootstrap_await(self, &request, "MPI_Iallgather");
     if (status != DTRAIN_OK)
         return status;
     self->is_agreed = 1;
@@ -99,11 +100,11 @@ static dtrain_status_t hear_failure(dt_mpi_bootstrap_t *self, int source)
         MPI_Irecv(hello, DT_MPI_HELLO_BYTES, MPI_BYTE, source, FAILURE_TAG, self->comm, &request),
         "MPI_Irecv");
     if (status == DTRAIN_OK)
-        status = finish(self, &request, "MPI_Irecv");
+        status = dt_mpi_bootstrap_await(self, &request, "MPI_Irecv");
     return status == DTRAIN_OK ? dt_mpi_hello_check(self->hellos, self->rank, self->size) : status;
 }
 
-static dtrain_status_t call_mpi(void *context)
+dtrain_status_t dt_mpi_bootstrap_poll(void *context)
 {
     dt_mpi_bootstrap_t *self = context;
     int found = 0;
@@ -121,7 +122,7 @@ static void settle(dt_mpi_bootstrap_t *self)
     int64_t end = dt_now_ns() + SETTLE_NS;
     const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
     while (dt_now_ns() < end) {
-        if (call_mpi(self) != DTRAIN_OK)
+        if (dt_mpi_bootstrap_poll(self) != DTRAIN_OK)
             return;
         nanosleep(&pause, NULL);
     }
@@ -168,7 +169,7 @@ static dtrain_status_t tell_address(dt_mpi_bootstrap_t *self, dtrain_status_t st
     status = dt_mpi_check(
         MPI_Ibcast(message, (int)sizeof *message, MPI_BYTE, 0, self->comm, &request), "MPI_Ibcast");
     if (status == DTRAIN_OK)
-        status = finish(self, &request, "MPI_Ibcast");
+        status = dt_mpi_bootstrap_await(self, &request, "MPI_Ibcast");
     if (status != DTRAIN_OK || message->status == DTRAIN_OK)
         return status;
     self->is_agreed = 1;
@@ -181,7 +182,7 @@ static dtrain_status_t tell_address(dt_mpi_bootstrap_t *self, dtrain_status_t st
 static dtrain_status_t connect_as_hub(dt_mpi_bootstrap_t *self)
 {
     dt_sock_listener_t *listener = NULL;
-    dt_sock_meanwhile_t meanwhile = {call_mpi, self};
+    dt_sock_meanwhile_t meanwhile = {dt_mpi_bootstrap_poll, self};
     dtrain_status_t status = make_topology(self);
     if (status == DTRAIN_OK)
         status = dt_sock_listen(!all_share_sockets(self), self->config->network_interface,
@@ -199,7 +200,7 @@ static dtrain_status_t connect_as_hub(dt_mpi_bootstrap_t *self)
 
 static dtrain_status_t connect_to_hub(dt_mpi_bootstrap_t *self)
 {
-    dt_sock_meanwhile_t meanwhile = {call_mpi, self};
+    dt_sock_meanwhile_t meanwhile = {dt_mpi_bootstrap_poll, self};
     int same_node = dt_mpi_hello_shares_sockets(&self->hellos[0], &self->hellos[self->rank]);
     dtrain_status_t status = tell_address(self, DTRAIN_OK);
     if (status != DTRAIN_OK)
@@ -241,6 +242,8 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
     status = greet(self, status);
     if (status == DTRAIN_OK && self->size > 1)
         status = connect_control(self);
+    if (status == DTRAIN_OK && self->size > 1)
+        status = dt_mpi_node_join(self);
     if (status != DTRAIN_OK && self->is_agreed)
         settle(self);
     return status;

@@ -4,7 +4,8 @@
  *   1. the communicator is duplicated, so that our messages never meet the application's;
  *   2. each rank makes what it needs for itself, and tells all others how that went (mpi_hello.h);
  *   3. rank 0 listens and broadcasts its address, the others connect (sock_control.h); rank 0's
- *      last word to them ends the set-up on all ranks alike.
+ *      last word to them ends the set-up on all ranks alike;
+ *   4. the ranks of each node share memory, if all nodes' can (mpi_node.h).
  *
  * Nothing blocks in MPI: every step is polled until the deadline. MPI moves nothing unless it is
  * called, so a rank that is through with a step and waits for something else goes on calling it.
@@ -43,11 +44,18 @@ typedef struct dt_mpi_bootstrap {
 } dt_mpi_bootstrap_t;
 
 /*
- * Does all three steps. `status` is what this rank brings: one that failed already takes part up
+ * Does all steps. `status` is what this rank brings: one that failed already takes part up
  * to the second, so that the others fail too. On error the world is in part made.
  */
 dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
                                      dtrain_status_t status);
+
+/* For the steps: waits for a request until the deadline, with a text for users. */
+dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *request,
+                                       const char *what);
+
+/* For the steps that wait for something else: makes MPI move, `context` being the bootstrap. */
+dtrain_status_t dt_mpi_bootstrap_poll(void *context);
 
 /* Frees what only the steps need. */
 void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self);

@@ -68,7 +68,7 @@ dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size)
     size_t shares = layout.chunk_bytes * (size_t)(size > 1 ? size - 1 : 1);
     layout.input_bytes = shares > small ? shares : small;
     layout.slot_bytes = layout.input_bytes + layout.chunk_bytes;
-    layout.arena_offset = round_up(sizeof(dt_shm_board_t), DT_SHM_PAGE);
+    layout.arena_offset = round_up(DT_SHM_MAIL_OFFSET + sizeof(dt_shm_mail_t), DT_SHM_PAGE);
     layout.free_offset =
         round_up(layout.arena_offset + (size_t)layout.slots * layout.slot_bytes, HUGE_PAGE);
     return layout;

@@ -40,6 +40,7 @@
 #include "comm/backend.h"
 #include "comm/shm/shm.h"
 #include "comm/shm/shm_heap.h"
+#include "comm/shm/shm_mail.h"
 #include "comm/shm/shm_pieces.h"
 #include "comm/shm/shm_segment.h"
 
@@ -85,7 +86,11 @@ typedef struct dt_shm_board {
     dt_shm_descriptor_t descriptors[DT_SHM_DESCRIPTORS];
 } dt_shm_board_t;
 
-/* Where the parts of a heap are: the board at 0, the arena, and what is left to allocate. */
+/* Where the post of shm_control.h is, from the start of each heap: behind the board. */
+#define DT_SHM_MAIL_OFFSET ((sizeof(dt_shm_board_t) + DT_SHM_PAGE - 1) / DT_SHM_PAGE * DT_SHM_PAGE)
+
+/* Where the parts of a heap are: the board at 0, the post, the arena, and what is left to
+ * allocate. */
 typedef struct dt_shm_layout {
     int slots;
     size_t tiny_bytes;   /* longest vector of a task without a header */

@@ -1,0 +1,159 @@
+#include "comm/mpi/mpi_node.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "comm/mpi/mpi_call.h"
+#include "comm/shm/shm.h"
+#include "comm/shm/shm_control.h"
+
+/* The lowest rank of a node gives up so much before the others, which then hear why. */
+#define VERDICT_NS DT_NS_PER_S
+
+/* Where a node meets; `is_there` 0: its lowest rank cannot listen, or its ranks have nothing to
+ * share. */
+typedef struct meeting {
+    int32_t is_there;
+    dt_sock_address_t address;
+} meeting_t;
+
+/* 1 when `value` is 1 on all ranks. */
+static dtrain_status_t agree(dt_mpi_bootstrap_t *self, int value, int *all)
+{
+    MPI_Request request;
+    int32_t *words = dt_calloc(2, sizeof *words);
+    if (!words)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the node");
+    words[0] = value;
+    dtrain_status_t status = dt_mpi_check(
+        MPI_Iallreduce(&words[0], &words[1], 1, MPI_INT32_T, MPI_MIN, self->comm, &request),
+        "MPI_Iallreduce");
+    if (status == DTRAIN_OK)
+        status = dt_mpi_bootstrap_await(self, &request, "MPI_Iallreduce");
+    *all = words[1];
+    if (!self->is_pending) /* else MPI may still write there */
+        dt_free(words);
+    return status;
+}
+
+/* Tells all ranks where every node meets. */
+static dtrain_status_t gather(dt_mpi_bootstrap_t *self, meeting_t *meetings)
+{
+    MPI_Request request;
+    dtrain_status_t status =
+        dt_mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, meetings,
+                                    (int)sizeof *meetings, MPI_BYTE, self->comm, &request),
+                     "MPI_Iallgather");
+    return status == DTRAIN_OK ? dt_mpi_bootstrap_await(self, &request, "MPI_Iallgather") : status;
+}
+
+static int lowest_of_node(const dt_topology_t *topology)
+{
+    int rank = 0;
+    while (topology->peers[rank].node != topology->peers[topology->rank].node)
+        rank++;
+    return rank;
+}
+
+/* NULL where that is not possible: the reason is in the log. */
+static dt_shm_node_t *meet(dt_mpi_bootstrap_t *self, const meeting_t *meeting,
+                           dt_sock_listener_t *listener)
+{
+    const dt_topology_t *topology = &self->world.topology;
+    dt_sock_meanwhile_t meanwhile = {dt_mpi_bootstrap_poll, self};
+    dt_shm_node_t *node = NULL;
+    dtrain_status_t status;
+    if (topology->local_rank == 0)
+        status = dt_shm_accept(listener, topology->local_size, self->deadline_ns - VERDICT_NS,
+                               meanwhile, &node);
+    else
+        status = dt_shm_connect(&meeting->address, topology->local_rank, topology->local_size,
+                                self->deadline_ns, meanwhile, &node);
+    if (status != DTRAIN_OK)
+        dt_log(DTRAIN_LOG_WARN, "shm", "rank %d shares no memory with its node: %s", self->rank,
+               dt_last_error());
+    return status == DTRAIN_OK ? node : NULL;
+}
+
+static dtrain_status_t use_for_control(dt_mpi_bootstrap_t *self, const dt_shm_node_t *node)
+{
+    const dt_topology_t *topology = &self->world.topology;
+    int *ranks = dt_calloc((size_t)topology->local_size, sizeof *ranks);
+    if (!ranks)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the node");
+    for (int rank = 0; rank < topology->size; rank++) {
+        const dt_peer_t *peer = &topology->peers[rank];
+        if (peer->node == topology->peers[self->rank].node)
+            ranks[peer->local_rank] = rank;
+    }
+    dtrain_status_t status = dt_shm_control_create(node, ranks, topology->size, self->world.control,
+                                                   &self->world.control);
+    dt_free(ranks);
+    return status;
+}
+
+static dtrain_status_t use_for_data(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
+{
+    dt_backend_t *backend;
+    dtrain_status_t status = dt_shm_create(node, NULL, &backend);
+    if (status != DTRAIN_OK)
+        return status;
+    self->world.backend->ops->destroy(self->world.backend, 1);
+    self->world.backend = backend;
+    return DTRAIN_OK;
+}
+
+/* Takes the node over. */
+static dtrain_status_t use(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
+{
+    const dt_topology_t *topology = &self->world.topology;
+    dtrain_status_t status = DTRAIN_OK;
+    if (topology->peers[self->rank].node == topology->peers[0].node)
+        status = use_for_control(self, node);
+    if (status == DTRAIN_OK && topology->num_nodes == 1)
+        return use_for_data(self, node);
+    dt_shm_node_free(node);
+    return status;
+}
+
+static dtrain_status_t join(dt_mpi_bootstrap_t *self, meeting_t *meetings)
+{
+    const dt_topology_t *topology = &self->world.topology;
+    dt_sock_listener_t *listener = NULL;
+    dt_shm_node_t *node = NULL;
+    int is_alone = topology->local_size == 1;
+    meeting_t *own = &meetings[self->rank];
+    if (topology->local_rank == 0 && !is_alone)
+        own->is_there = dt_sock_listen(0, "", &own->address, &listener) == DTRAIN_OK;
+    dtrain_status_t status = gather(self, meetings);
+    const meeting_t *meeting = &meetings[lowest_of_node(topology)];
+    if (status == DTRAIN_OK && meeting->is_there)
+        node = meet(self, meeting, listener);
+    else
+        dt_sock_listener_free(listener);
+    int all = 0, done = 0;
+    if (status == DTRAIN_OK)
+        status = agree(self, is_alone || node, &all);
+    if (status != DTRAIN_OK || !all) {
+        dt_shm_node_free(node);
+        return status;
+    }
+    if (node)
+        status = use(self, node);
+    dtrain_status_t agreed = agree(self, status == DTRAIN_OK, &done);
+    if (status != DTRAIN_OK || agreed != DTRAIN_OK)
+        return status != DTRAIN_OK ? status : agreed;
+    return done ? DTRAIN_OK
+                : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "another rank has no memory to join its node");
+}
+
+dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
+{
+    meeting_t *meetings = dt_calloc((size_t)self->size, sizeof *meetings);
+    if (!meetings)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the node");
+    dtrain_status_t status = join(self, meetings);
+    if (!self->is_pending)
+        dt_free(meetings);
+    return status;
+}

@@ -1,0 +1,164 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "negotiator_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+void world_open(negotiator_world_t *world, int size)
+{
+    memset(world, 0, sizeof *world);
+    dt_peer_t *peers = dt_calloc((size_t)size, sizeof *peers);
+    assert_non_null(peers);
+    assert_int_equal(dt_topology_make(&world->topology, 0, size, peers), DTRAIN_OK);
+    world->negotiator = dt_negotiator_create(&world->topology);
+    assert_non_null(world->negotiator);
+    world->now_ns = 1000;
+}
+
+void world_close(negotiator_world_t *world)
+{
+    dt_negotiator_free(world->negotiator);
+    dt_topology_free(&world->topology);
+    dt_buffer_free(&world->report);
+    dt_buffer_free(&world->verdict);
+}
+
+dt_signature_t allreduce_of(int64_t count)
+{
+    dt_signature_t signature = {.kind = DT_KIND_ALLREDUCE,
+                                .dtype = DTRAIN_DTYPE_F32,
+                                .ndim = 1,
+                                .prescale = 1,
+                                .postscale = 1,
+                                .shape = {count}};
+    return signature;
+}
+
+static dtrain_status_t send(negotiator_world_t *world, int rank)
+{
+    return dt_negotiator_report(world->negotiator, rank, world->report.data, world->report.length,
+                                world->now_ns);
+}
+
+dtrain_status_t try_ready(negotiator_world_t *world, int rank, uint32_t id)
+{
+    dt_buffer_t *report = &world->report;
+    dt_buffer_clear(report);
+    dt_put_u32(report, id / 64);
+    dt_put_u32(report, 1);
+    dt_put_u64(report, UINT64_C(1) << id % 64);
+    dt_put_u32(report, 0);
+    dt_put_u32(report, 0);
+    return send(world, rank);
+}
+
+static dtrain_status_t try_request(negotiator_world_t *world, int rank, const dt_request_t *request)
+{
+    dt_buffer_t *report = &world->report;
+    dt_buffer_clear(report);
+    dt_put_u32(report, 0);
+    dt_put_u32(report, 0);
+    dt_put_u32(report, 1);
+    dt_put_request(report, request);
+    dt_put_u32(report, 0);
+    return send(world, rank);
+}
+
+dtrain_status_t try_new(negotiator_world_t *world, int rank, const char *name,
+                        const dt_signature_t *signature)
+{
+    dt_request_t request = {
+        .name = name, .name_length = strlen(name), .status = DTRAIN_OK, .signature = *signature};
+    return try_request(world, rank, &request);
+}
+
+void report_new(negotiator_world_t *world, int rank, const char *name,
+                const dt_signature_t *signature)
+{
+    assert_int_equal(try_new(world, rank, name, signature), DTRAIN_OK);
+}
+
+void report_ready(negotiator_world_t *world, int rank, uint32_t id)
+{
+    assert_int_equal(try_ready(world, rank, id), DTRAIN_OK);
+}
+
+void report_refused(negotiator_world_t *world, int rank, const char *name, dtrain_status_t status,
+                    const char *text)
+{
+    dt_request_t request = {.name = name,
+                            .name_length = strlen(name),
+                            .status = status,
+                            .text = text,
+                            .text_length = strlen(text)};
+    assert_int_equal(try_request(world, rank, &request), DTRAIN_OK);
+}
+
+void report_withdrawn(negotiator_world_t *world, int rank, const char *name, double seconds)
+{
+    dt_buffer_t *report = &world->report;
+    dt_buffer_clear(report);
+    dt_put_u32(report, 0);
+    dt_put_u32(report, 0);
+    dt_put_u32(report, 0);
+    dt_put_u32(report, 1);
+    dt_put_f64(report, seconds);
+    dt_put_text(report, name, strlen(name));
+    assert_int_equal(send(world, rank), DTRAIN_OK);
+}
+
+static void take_entry(dt_reader_t *reader, int size, entry_t *out)
+{
+    dt_entry_t entry;
+    assert_int_equal(dt_get_entry(reader, &entry), 0);
+    memset(out, 0, sizeof *out);
+    out->kind = entry.kind;
+    out->id = entry.id;
+    out->status = (dtrain_status_t)entry.status;
+    out->signature = entry.signature;
+    snprintf(out->name, sizeof out->name, "%.*s", (int)entry.name_length,
+             entry.name ? entry.name : "");
+    snprintf(out->text, sizeof out->text, "%.*s", (int)entry.text_length,
+             entry.text ? entry.text : "");
+    for (int rank = 0; rank < size; rank++)
+        out->absent |= (uint64_t)dt_entry_excludes(&entry, rank) << rank;
+}
+
+int take_verdict(negotiator_world_t *world)
+{
+    dt_buffer_clear(&world->verdict);
+    world->num_entries = (int)dt_negotiator_verdict(world->negotiator, &world->verdict);
+    if (world->num_entries == 0) {
+        assert_int_equal(world->verdict.length, 0);
+        return 0;
+    }
+    dt_reader_t reader = dt_reader_make(world->verdict.data, world->verdict.length);
+    assert_int_equal(dt_get_header(&reader), DT_MESSAGE_VERDICT);
+    assert_int_equal(dt_get_u32(&reader), world->num_entries);
+    assert_in_range(world->num_entries, 1, ENTRIES_MAX);
+    for (int i = 0; i < world->num_entries; i++)
+        take_entry(&reader, world->topology.size, &world->entries[i]);
+    assert_true(reader.at == reader.end);
+    return world->num_entries;
+}
+
+const entry_t *take_one(negotiator_world_t *world)
+{
+    assert_int_equal(take_verdict(world), 1);
+    return &world->entries[0];
+}
+
+const entry_t *agree(negotiator_world_t *world, const char *name, const dt_signature_t *signature)
+{
+    for (int rank = 0; rank < world->topology.size; rank++)
+        report_new(world, rank, name, signature);
+    return take_one(world);
+}
