@@ -21,6 +21,7 @@ typedef struct dt_topology {
     int cross_rank, cross_size;
     int is_homogeneous;
     int num_nodes;
+    int local_cores;  /* that the ranks of this node may use, all together; 0: not known */
     dt_peer_t *peers; /* size entries */
 } dt_topology_t;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cpu.h"
 #include "core/coordinator.h"
 #include "core/runtime.h"
 
@@ -132,10 +133,13 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-static int count_cores(void)
+static int count_cores(const dt_topology_t *topology)
 {
-    cpu_set_t cores;
-    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    if (topology->local_cores > 0)
+        return topology->local_cores;
+    uint64_t mask[DT_CPU_WORDS];
+    dt_cpu_allowed(mask);
+    return dt_cpu_count(mask);
 }
 
 static int start_thread(dt_runtime_t *runtime)
@@ -163,10 +167,11 @@ void dt_baton_init(dt_runtime_t *runtime)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&baton->moved, &attributes);
     pthread_condattr_destroy(&attributes);
-    baton->is_crowded = runtime->world.topology.local_size > count_cores();
+    const dt_topology_t *topology = &runtime->world.topology;
+    baton->is_crowded = topology->local_size > count_cores(topology);
     baton->spin_ns = runtime->config.spin_ns;
     if (baton->spin_ns < 0)
-        baton->spin_ns = baton->is_crowded ? 0 : 100 * DT_NS_PER_US;
+        baton->spin_ns = (baton->is_crowded ? 50 : 100) * DT_NS_PER_US;
 }
 
 int dt_baton_start(dt_runtime_t *runtime)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # install.sh c|cxx|mpi BUILD LIBDIR COMPILER [MPIRUN …] - installs BUILD into a temporary prefix,
 # moves the tree, and builds and runs a program against it: c by pkg-config, cxx by CMake's
-# find_package, mpi by pkg-config with MPI's compiler, on two ranks. Exit status 77: skipped.
+# find_package, mpi by pkg-config with MPI's compiler, on two ranks. With c, every installed
+# program has to answer --help too. Exit status 77: skipped.
 set -eu
 language=$1 build=$2 libdir=$3 compiler=$4
 shift 4
@@ -41,6 +42,9 @@ case $language in
 c)
     build_with_pkg_config "$here/consumer.c"
     "$work/consumer"
+    for program in "$work"/prefix/bin/*; do
+        "$program" --help >"$work/help" || { echo "$program --help fails"; exit 1; }
+    done
     ;;
 cxx)
     cmake -S "$here/cmake_project" -B "$work/build" "-DCMAKE_PREFIX_PATH=$work/prefix" \

@@ -37,6 +37,8 @@ static void read_place(dt_mpi_hello_fields_t *fields)
     if (stat("/proc/self/ns/net", &space) == 0)
         fields->network_namespace = (uint64_t)space.st_ino;
     fields->pid = (int32_t)getpid();
+    dt_cpu_allowed(fields->cores);
+    fields->quota = dt_cpu_quota();
 }
 
 void dt_mpi_hello_write(dt_mpi_hello_t *hello, const dt_config_t *config, dtrain_status_t status)
@@ -130,6 +132,21 @@ static int find_node(const dt_mpi_hello_t *hellos, const dt_peer_t *peers, int r
     return rank;
 }
 
+/* A launcher may bind each rank to cores of its own, or all to the same. */
+static int count_local_cores(const dt_mpi_hello_t *hellos, const dt_topology_t *topology)
+{
+    uint64_t all[DT_CPU_WORDS] = {0};
+    int quota = hellos[topology->rank].is.quota;
+    for (int i = 0; i < topology->size; i++) {
+        if (topology->peers[i].node != topology->peers[topology->rank].node)
+            continue;
+        for (int word = 0; word < DT_CPU_WORDS; word++)
+            all[word] |= hellos[i].is.cores[word];
+    }
+    int cores = dt_cpu_count(all);
+    return quota < cores ? quota : cores;
+}
+
 dtrain_status_t dt_mpi_hello_topology(const dt_mpi_hello_t *hellos, int rank, int size,
                                       dt_topology_t *topology)
 {
@@ -141,5 +158,8 @@ dtrain_status_t dt_mpi_hello_topology(const dt_mpi_hello_t *hellos, int rank, in
         peers[i].pid = hellos[i].is.pid;
         peers[i].node = find_node(hellos, peers, i);
     }
-    return dt_topology_make(topology, rank, size, peers);
+    dtrain_status_t status = dt_topology_make(topology, rank, size, peers);
+    if (status == DTRAIN_OK)
+        topology->local_cores = count_local_cores(hellos, topology);
+    return status;
 }

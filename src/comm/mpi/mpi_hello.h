@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/config.h"
+#include "base/cpu.h"
 #include "comm/topology.h"
 
 /* Counts the changes to anything that ranks say to each other. */
@@ -30,6 +31,8 @@ typedef struct dt_mpi_hello_fields {
     char host[DT_HOST_MAX];
     char boot_id[40]; /* tells hosts of one name apart; "" where it is not known */
     dt_config_t config;
+    uint64_t cores[DT_CPU_WORDS]; /* that it may run on */
+    int32_t quota;                /* cores' worth of time */
     char error[512];
 } dt_mpi_hello_fields_t;
 

@@ -427,11 +427,12 @@ static void run_processes(member_t *members, int size)
 int shm_world_run(shm_world_t *world, const shm_task_t *tasks, int num_tasks)
 {
     dt_shm_node_t *nodes[SHM_WORLD_MAX];
+    int64_t heap_bytes = world->heap_bytes > 0 ? world->heap_bytes : SHM_WORLD_HEAP;
     size_t bytes = (size_t)world->size * sizeof(member_t);
     member_t *members =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (members == MAP_FAILED || world->size > SHM_WORLD_MAX || num_tasks > SHM_WORLD_TASKS_MAX ||
-        dt_shm_local_group(world->size, SHM_WORLD_HEAP, nodes) != DTRAIN_OK)
+        dt_shm_local_group(world->size, heap_bytes, nodes) != DTRAIN_OK)
         abort();
     for (int rank = 0; rank < world->size; rank++)
         members[rank] = (member_t){.world = world,

@@ -11,7 +11,7 @@
 
 #define SHM_WORLD_MAX 16
 #define SHM_WORLD_TASKS_MAX 48
-#define SHM_WORLD_HEAP (INT64_C(128) << 20) /* sparse */
+#define SHM_WORLD_HEAP (INT64_C(32) << 20)
 
 typedef enum shm_place {
     SHM_PRIVATE = 0, /* all pieces of all ranks */
@@ -52,7 +52,8 @@ typedef struct shm_world {
     uint64_t seed; /* of inputs, cuts, places and the order of calls */
     shm_driver_t driver;
     dt_shm_tuning_t tuning;
-    char why[512]; /* written: what was wrong, "" if nothing */
+    int64_t heap_bytes; /* 0: SHM_WORLD_HEAP */
+    char why[512];      /* written: what was wrong, "" if nothing */
 } shm_world_t;
 
 uint64_t shm_random(uint64_t *state);

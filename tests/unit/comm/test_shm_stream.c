@@ -109,6 +109,7 @@ static void test_shm_allreduce_of_more_pieces_than_can_be_posted_equals_the_redu
     shm_task_t tasks[3] = {{.count = 9000, .num_pieces = 8200, .dtype = DTRAIN_DTYPE_U8},
                            {.count = 5000, .num_pieces = 4500, .dtype = DTRAIN_DTYPE_U8},
                            {.count = 5001, .num_pieces = 4501, .dtype = DTRAIN_DTYPE_U8}};
+    world.heap_bytes = INT64_C(128) << 20; /* a piece takes a page of it */
     for (int i = 0; i < 3; i++) {
         tasks[i].place = SHM_LIBRARY;
         tasks[i].buffers = SHM_IN_PLACE;
