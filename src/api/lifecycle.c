@@ -31,6 +31,11 @@ int dtrain_built(dtrain_feature_t feature)
     }
 }
 
+const char *dtrain_status_string(dtrain_status_t status)
+{
+    return dt_status_string(status);
+}
+
 const char *dtrain_last_error(void)
 {
     return dt_last_error();

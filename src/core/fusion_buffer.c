@@ -51,8 +51,9 @@ void dt_fusion_pack(dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n,
     char *at = buffer->data;
     for (int i = 0; i < n; i++) {
         size_t bytes = (size_t)pieces[i].count * element;
-        if (bytes > 0)
-            memcpy(at, pieces[i].in, bytes);
+        if (bytes == 0)
+            continue; /* where all are empty, `at` is NULL */
+        memcpy(at, pieces[i].in, bytes);
         at += bytes;
     }
 }
@@ -63,8 +64,9 @@ void dt_fusion_unpack(const dt_fusion_buffer_t *buffer, const dt_piece_t *pieces
     const char *at = buffer->data;
     for (int i = 0; i < n; i++) {
         size_t bytes = (size_t)pieces[i].count * element;
-        if (bytes > 0)
-            memcpy(pieces[i].out, at, bytes);
+        if (bytes == 0)
+            continue;
+        memcpy(pieces[i].out, at, bytes);
         at += bytes;
     }
 }

@@ -19,7 +19,7 @@ static void operation_done(void *context, dt_operation_t *operation)
 }
 
 dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
-                                  const dt_clock_t *clock, dt_runtime_t **out)
+                                  const dt_clock_t *clock, dt_runtime_t **runtime_out)
 {
     dt_runtime_t *runtime = dt_calloc(1, sizeof *runtime);
     if (!runtime) {
@@ -46,7 +46,7 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
         dt_runtime_destroy(runtime);
         return no_memory();
     }
-    *out = runtime;
+    *runtime_out = runtime;
     return DTRAIN_OK;
 }
 

@@ -64,7 +64,7 @@ struct dt_runtime {
  * a world of one). `clock` NULL is the system's. OUT_OF_MEMORY.
  */
 dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
-                                  const dt_clock_t *clock, dt_runtime_t **runtime);
+                                  const dt_clock_t *clock, dt_runtime_t **runtime_out);
 
 /* An operation as a caller states it; checked here. */
 typedef struct dt_submission {

@@ -1,6 +1,6 @@
 /*
  * failing_memory.h - counts what is allocated, and lets an allocation fail. A test program that
- * uses it is linked with DT_FAILING_MEMORY of tests/unit/core/CMakeLists.txt, which puts these
+ * uses it is linked by dt_add_core_test of tests/unit/core/CMakeLists.txt, which puts these
  * functions in place of base/memory.h's. One thread only, unless nothing is to fail.
  */
 #ifndef DT_TEST_FAILING_MEMORY_H

@@ -265,7 +265,8 @@ static void meet_all(shm_control_t *control, const dt_shm_node_t *node, const in
 }
 
 dtrain_status_t dt_shm_control_create(const dt_shm_node_t *node, const int *world_ranks,
-                                      int world_size, dt_control_t *base, dt_control_t **out)
+                                      int world_size, dt_control_t *base,
+                                      dt_control_t **control_out)
 {
     int size = node->mapping->size;
     shm_control_t *control = dt_calloc(1, sizeof *control);
@@ -286,6 +287,6 @@ dtrain_status_t dt_shm_control_create(const dt_shm_node_t *node, const int *worl
     control->num_partners = num_partners;
     control->always_ask_base = node->rank == 0 && world_size > size;
     meet_all(control, node, world_ranks);
-    *out = &control->ops;
+    *control_out = &control->ops;
     return DTRAIN_OK;
 }

@@ -17,6 +17,7 @@
  * ranks of the node must do without.
  */
 dtrain_status_t dt_shm_control_create(const dt_shm_node_t *node, const int *world_ranks,
-                                      int world_size, dt_control_t *base, dt_control_t **control);
+                                      int world_size, dt_control_t *base,
+                                      dt_control_t **control_out);
 
 #endif

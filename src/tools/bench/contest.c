@@ -73,7 +73,7 @@ int bench_workload_make(bench_workload_t *workload, const bench_options_t *optio
 
 void bench_workload_free(bench_workload_t *workload)
 {
-    for (int i = 0; i < workload->num_tensors; i++) {
+    for (int i = 0; workload->tensors && i < workload->num_tensors; i++) {
         bench_tensor_t *tensor = &workload->tensors[i];
         if (tensor->out && tensor->out != tensor->in)
             free_buffer(workload->options, tensor->out);

@@ -16,6 +16,7 @@
 /* Bytes around buffers that nothing may write to. */
 #define GUARD 64
 #define GUARD_BYTE 0xa5
+#define SCRIBBLE_BYTE 0x5a
 
 /* Calls of progress after which an interleaved run is stuck. */
 #define CALLS_MAX 20000000
@@ -179,15 +180,16 @@ static int guards_hold(const uint8_t *buffer, size_t bytes)
     return hold;
 }
 
-static int is_private(const member_t *member, int index, int piece, uint64_t random)
+static int is_private(const member_t *member, int index, int piece, int is_output, uint64_t random)
 {
+    int which = index / member->world->size % 2;
     switch (member->tasks[index].place) {
     case SHM_PRIVATE:
         return 1;
     case SHM_LIBRARY:
         return 0;
     case SHM_ONE_PRIVATE:
-        return piece == 0 && member->rank == index % member->world->size;
+        return piece == 0 && is_output == which && member->rank == index % member->world->size;
     default:
         return (int)(random & 1);
     }
@@ -202,8 +204,8 @@ static void make_cut(member_t *member, int index, int piece, uint64_t *random)
     int is_receiver = task->kind == DT_BROADCAST && task->root != member->rank;
     int in_place = task->buffers == SHM_IN_PLACE ||
                    (task->buffers == SHM_ANY_BUFFERS && shm_random(random) % 2);
-    cut->in_library = !is_private(member, index, piece, shm_random(random));
-    cut->out_library = !is_private(member, index, piece, shm_random(random));
+    cut->in_library = !is_private(member, index, piece, 0, shm_random(random));
+    cut->out_library = !is_private(member, index, piece, 1, shm_random(random));
     if (!is_receiver)
         cut->in = make_buffer(member, bytes, cut->in_library);
     if (is_receiver || (!in_place && task->buffers != SHM_NO_OUTPUT))
@@ -272,6 +274,40 @@ static int check_cut(member_t *member, int index, int piece, const uint8_t *expe
     return 0;
 }
 
+/* What a program does with its buffers once a task is done. */
+static void scribble(member_t *member, int index)
+{
+    size_t element = dt_dtype_size(member->tasks[index].dtype);
+    for (int i = 0; i < member->items[index].num_pieces; i++) {
+        const cut_t *cut = &member->items[index].cuts[i];
+        if (cut->in)
+            memset(cut->in, SCRIBBLE_BYTE, (size_t)cut->count * element);
+        if (cut->out)
+            memset(cut->out, SCRIBBLE_BYTE, (size_t)cut->count * element);
+    }
+}
+
+static int is_scribbled(const uint8_t *buffer, size_t bytes)
+{
+    size_t same = 0;
+    while (buffer && same < bytes && buffer[same] == SCRIBBLE_BYTE)
+        same++;
+    return !buffer || same == bytes;
+}
+
+/* Nobody may use a buffer of a task that was done. */
+static void check_rest(member_t *member, int index)
+{
+    size_t element = dt_dtype_size(member->tasks[index].dtype);
+    for (int i = 0; i < member->items[index].num_pieces && member->result == 0; i++) {
+        const cut_t *cut = &member->items[index].cuts[i];
+        size_t bytes = (size_t)cut->count * element;
+        if (!is_scribbled(cut->in, bytes) || !is_scribbled(cut->out, bytes) ||
+            !guards_hold(cut->in, bytes) || !guards_hold(cut->out, bytes))
+            complain(member, "written after it was done", index);
+    }
+}
+
 static void check_item(member_t *member, int index)
 {
     const shm_task_t *task = &member->tasks[index];
@@ -298,7 +334,7 @@ static void close_member(member_t *member)
 {
     for (int index = 0; index < member->num_tasks; index++) {
         if (member->result == 0)
-            check_item(member, index);
+            check_rest(member, index);
     }
     for (int index = 0; index < member->num_tasks; index++)
         free_item(member, index);
@@ -336,7 +372,9 @@ static int progress_one(member_t *member, int index)
     if (item->status != DTRAIN_OK)
         return complain(member, "progress failed", index);
     member->backend->ops->release(member->backend, item->task);
-    return 0;
+    check_item(member, index);
+    scribble(member, index);
+    return member->result;
 }
 
 /* Starts or progresses what `choice` says, if that can be. */

@@ -16,7 +16,7 @@
 typedef enum shm_place {
     SHM_PRIVATE = 0, /* all pieces of all ranks */
     SHM_LIBRARY = 1,
-    SHM_ONE_PRIVATE = 2, /* one piece of one rank; all else is in library memory */
+    SHM_ONE_PRIVATE = 2, /* one input or output of one rank; all else is in library memory */
     SHM_ANY_PLACE = 3    /* each piece of each rank at random */
 } shm_place_t;
 
