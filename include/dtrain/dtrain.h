@@ -146,7 +146,15 @@ typedef struct dtrain_config {
     int32_t mpi_threads;         /* dtrain_mpi_threads_t */
     char backend[32];            /* "auto" (also ""), "mpi", or "self": a world of one */
     char network_interface[64];  /* for connections between nodes, as "eth0"; "": any */
+    int32_t shared_memory;       /* dtrain_shared_memory_t */
+    char isa[16]; /* the best instruction set used: "auto" (also ""), "scalar", ... */
 } dtrain_config_t;
+
+/* Whether the ranks of a node share memory; all ranks take rank 0's. */
+typedef enum dtrain_shared_memory {
+    DTRAIN_SHARED_MEMORY_ON = 0, /* where the system allows it */
+    DTRAIN_SHARED_MEMORY_OFF = 1 /* MPI carries all data, sockets all control messages */
+} dtrain_shared_memory_t;
 
 /* How an application that initialised MPI itself goes on using it (docs/threading.md). */
 typedef enum dtrain_mpi_threads {

@@ -21,6 +21,8 @@ typedef struct dt_config {
     dtrain_mpi_threads_t mpi_threads;
     char backend[32];           /* "auto", "mpi" or "self" */
     char network_interface[64]; /* "": any */
+    dtrain_shared_memory_t shared_memory;
+    char isa[16]; /* "auto", or the cap */
     /* Not OK: the settings could not be read, these are defaults, and the thread's last error says
      * why. Joining a world fails with it, on all its ranks. */
     dtrain_status_t fault;

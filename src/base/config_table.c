@@ -36,6 +36,12 @@ static const dt_choice_t mpi_threads[] = {
     {NULL, 0},
 };
 
+static const dt_choice_t shared_memory[] = {
+    {"on", DTRAIN_SHARED_MEMORY_ON}, {"off", DTRAIN_SHARED_MEMORY_OFF}, {NULL, 0}};
+
+static const dt_choice_t isas[] = {{"auto", 0},   {"scalar", 0}, {"avx2", 0},
+                                   {"avx512", 0}, {"neon", 0},   {NULL, 0}};
+
 static const dt_choice_t backends[] = {{"auto", 0}, {"mpi", 0}, {"self", 0}, {NULL, 0}};
 
 const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
@@ -81,6 +87,13 @@ const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
     {FIELD(network_interface), INTERNAL(network_interface), .kind = DT_SETTING_TEXT,
      .default_text = "any",
      .help = "The network interface of connections between nodes, as `eth0`."},
+    {FIELD(shared_memory), INTERNAL(shared_memory), .kind = DT_SETTING_CHOICE, .is_shared = 1,
+     .choices = shared_memory, .default_internal = DTRAIN_SHARED_MEMORY_ON, .default_text = "on",
+     .help = "Whether the ranks of a node share memory. With `off` MPI carries all data, and "
+             "sockets all control messages."},
+    {FIELD(isa), INTERNAL(isa), .kind = DT_SETTING_WORD, .choices = isas, .default_text = "auto",
+     .help = "The best instruction set that reductions may use, of those that the CPU has. The "
+             "results are the same bits with all."},
 };
 
 const dt_setting_t *dt_setting_find(const char *name)

@@ -9,8 +9,8 @@ if ! command -v clang-tidy >/dev/null; then
     exit 77
 fi
 
-list=$(mktemp)
-trap 'rm -f "$list"' EXIT
+list=$(mktemp) log=$(mktemp)
+trap 'rm -f "$list" "$log"' EXIT
 # A source that is compiled several times, for several instruction sets, is read once.
 sed -n 's/^ *"file": "\(.*\.c\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
     grep "^$root/" | sort -u >"$list" || true
@@ -19,10 +19,11 @@ if [ "$count" -eq 0 ]; then
     echo "no files of $root in $build/compile_commands.json: nothing was checked"
     exit 1
 fi
+
 # tidy [OPTION …] - the files on standard input, as many at once as there are cores.
 tidy()
 {
-    xargs -r -P "$(nproc)" -n 4 clang-tidy --quiet -p "$build" "$@"
+    xargs -r -P "$(nproc)" -n 4 clang-tidy --quiet -p "$build" "$@" >>"$log" 2>&1
 }
 
 # The two files that define what tidy.h describes go without it.
@@ -30,5 +31,11 @@ plain="^$root/\(examples\|tests\|src/base/memory.c\|src/base/status.c\)"
 failed=0
 grep -v "$plain" "$list" | tidy "--extra-arg-before=-include$root/tests/support/tidy.h" || failed=1
 grep "$plain" "$list" | tidy || failed=1
-[ $failed -eq 0 ] || exit 1
+if [ $failed -ne 0 ]; then
+    # First all that was said, then a list that fits a screen.
+    grep -v ' warnings\{0,1\} generated\.$' "$log" || true
+    echo
+    grep ' error: ' "$log" | sort -u || tail -n 20 "$log"
+    exit 1
+fi
 echo "$count files are clean"

@@ -149,6 +149,8 @@ static dtrain_status_t join(dt_mpi_bootstrap_t *self, meeting_t *meetings)
 
 dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
 {
+    if (self->config->shared_memory == DTRAIN_SHARED_MEMORY_OFF) /* shared: so on all ranks */
+        return DTRAIN_OK;
     meeting_t *meetings = dt_calloc((size_t)self->size, sizeof *meetings);
     if (!meetings)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the node");

@@ -47,13 +47,34 @@ static int find(const dt_shm_pieces_t *pieces, int64_t position)
     return low;
 }
 
-dt_shm_part_t dt_shm_pieces_cut(const dt_shm_pieces_t *pieces, dt_span_t span)
+/* Gives the part as much of what is left as its piece has. */
+static void take(const dt_shm_pieces_t *pieces, dt_shm_part_t *part)
 {
-    dt_shm_part_t part = {.piece = find(pieces, span.lo)};
+    int64_t there = pieces->pieces[part->piece].count - part->offset;
+    part->count = there < part->left ? there : part->left;
+    part->left -= part->count;
+}
+
+dt_shm_part_t dt_shm_pieces_first(const dt_shm_pieces_t *pieces, dt_span_t span)
+{
+    dt_shm_part_t part = {.left = span.hi - span.lo};
+    if (part.left == 0)
+        return part;
+    part.piece = find(pieces, span.lo);
     part.offset = span.lo - pieces->begins[part.piece];
-    int64_t left = pieces->pieces[part.piece].count - part.offset;
-    part.count = left < span.hi - span.lo ? left : span.hi - span.lo;
+    take(pieces, &part);
     return part;
+}
+
+void dt_shm_pieces_next(const dt_shm_pieces_t *pieces, dt_shm_part_t *part)
+{
+    part->begin += part->count;
+    part->offset = 0;
+    part->count = 0;
+    while (part->left > 0 && part->count == 0) {
+        part->piece++;
+        take(pieces, part);
+    }
 }
 
 size_t dt_shm_pieces_bytes(const dt_shm_pieces_t *pieces, dt_span_t span)
@@ -72,38 +93,38 @@ void *dt_shm_pieces_out(const dt_shm_pieces_t *pieces, dt_shm_part_t part)
     return (uint8_t *)pieces->pieces[part.piece].out + (size_t)part.offset * pieces->element_bytes;
 }
 
+static size_t part_bytes(const dt_shm_pieces_t *pieces, dt_shm_part_t part)
+{
+    return (size_t)part.count * pieces->element_bytes;
+}
+
 void dt_shm_pieces_pack(const dt_shm_pieces_t *pieces, dt_span_t span, void *to)
 {
     uint8_t *at = to;
-    while (span.lo < span.hi) {
-        dt_shm_part_t part = dt_shm_pieces_cut(pieces, span);
-        size_t bytes = (size_t)part.count * pieces->element_bytes;
-        memcpy(at, dt_shm_pieces_in(pieces, part), bytes);
-        at += bytes;
-        span.lo += part.count;
+    dt_shm_part_t part = dt_shm_pieces_first(pieces, span);
+    for (; part.count > 0; dt_shm_pieces_next(pieces, &part)) {
+        memcpy(at, dt_shm_pieces_in(pieces, part), part_bytes(pieces, part));
+        at += part_bytes(pieces, part);
     }
 }
 
 void dt_shm_pieces_unpack(const dt_shm_pieces_t *pieces, dt_span_t span, const void *from)
 {
     const uint8_t *at = from;
-    while (span.lo < span.hi) {
-        dt_shm_part_t part = dt_shm_pieces_cut(pieces, span);
-        size_t bytes = (size_t)part.count * pieces->element_bytes;
-        memcpy(dt_shm_pieces_out(pieces, part), at, bytes);
-        at += bytes;
-        span.lo += part.count;
+    dt_shm_part_t part = dt_shm_pieces_first(pieces, span);
+    for (; part.count > 0; dt_shm_pieces_next(pieces, &part)) {
+        memcpy(dt_shm_pieces_out(pieces, part), at, part_bytes(pieces, part));
+        at += part_bytes(pieces, part);
     }
 }
 
 void dt_shm_pieces_copy(const dt_shm_pieces_t *pieces, dt_span_t span)
 {
-    while (span.lo < span.hi) {
-        dt_shm_part_t part = dt_shm_pieces_cut(pieces, span);
+    dt_shm_part_t part = dt_shm_pieces_first(pieces, span);
+    for (; part.count > 0; dt_shm_pieces_next(pieces, &part)) {
         const dt_piece_t *piece = &pieces->pieces[part.piece];
         if (piece->out && piece->out != piece->in)
             memcpy(dt_shm_pieces_out(pieces, part), dt_shm_pieces_in(pieces, part),
-                   (size_t)part.count * pieces->element_bytes);
-        span.lo += part.count;
+                   part_bytes(pieces, part));
     }
 }

@@ -20,15 +20,18 @@ typedef struct dt_shm_pieces {
 typedef struct dt_shm_part {
     int piece;
     int64_t offset; /* elements from the start of the piece */
-    int64_t count;
+    int64_t count;  /* 0: the span has no more parts */
+    int64_t begin;  /* elements from the start of the span */
+    int64_t left;   /* elements of the span behind this part */
 } dt_shm_part_t;
 
 /* Takes a collective's pieces up; what the struct had before is used again. -1: no memory. */
 int dt_shm_pieces_set(dt_shm_pieces_t *pieces, const dt_collective_t *collective);
 void dt_shm_pieces_free(dt_shm_pieces_t *pieces);
 
-/* The first part of a span that is not empty. */
-dt_shm_part_t dt_shm_pieces_cut(const dt_shm_pieces_t *pieces, dt_span_t span);
+/* The first part of a span, and the one after `part`. None has count 0 but the end. */
+dt_shm_part_t dt_shm_pieces_first(const dt_shm_pieces_t *pieces, dt_span_t span);
+void dt_shm_pieces_next(const dt_shm_pieces_t *pieces, dt_shm_part_t *part);
 
 size_t dt_shm_pieces_bytes(const dt_shm_pieces_t *pieces, dt_span_t span);
 

@@ -124,26 +124,23 @@ static void combine(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_p
 
 static void reduce_small(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
 {
-    dt_span_t span = all_of(task);
-    while (span.lo < span.hi) {
-        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
-        size_t offset = (size_t)span.lo * task->pieces.element_bytes;
+    dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, all_of(task));
+    for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
+        size_t offset = (size_t)part.begin * task->pieces.element_bytes;
         for (int rank = 0; rank < stream->size; rank++)
             stream->sources[rank] = slot_of(stream, rank, chunk) + offset;
         stream->destinations[0] = dt_shm_pieces_out(&task->pieces, part);
         combine(stream, task, part, 1);
-        span.lo += part.count;
     }
 }
 
 static void reduce_segment(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
 {
     dt_span_t span = segment_of(stream, task, stream->rank, chunk);
-    int64_t begin = span.lo;
     int num_destinations = stream->size > 1 ? 2 : 1;
-    while (span.lo < span.hi) {
-        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
-        size_t offset = (size_t)(span.lo - begin) * task->pieces.element_bytes;
+    dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
+    for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
+        size_t offset = (size_t)part.begin * task->pieces.element_bytes;
         for (int rank = 0; rank < stream->size; rank++) {
             if (rank != stream->rank)
                 stream->sources[rank] = input_of(stream, rank, stream->rank, chunk) + offset;
@@ -152,7 +149,6 @@ static void reduce_segment(dt_shm_stream_t *stream, const dt_shm_task_t *task, u
         stream->destinations[0] = dt_shm_pieces_out(&task->pieces, part);
         stream->destinations[1] = result_of(stream, stream->rank, chunk) + offset;
         combine(stream, task, part, num_destinations);
-        span.lo += part.count;
     }
 }
 
@@ -181,14 +177,13 @@ static dt_shm_step_t reduce_direct(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
     dt_span_t share = share_of(stream, task, stream->rank);
     dt_span_t span = next_of(task, share);
-    while (span.lo < span.hi) {
-        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
+    dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
+    for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
         point_at_heaps(stream, task, part);
         combine(stream, task, part, stream->size);
-        span.lo += part.count;
     }
-    task->done = span.lo - share.lo;
-    return span.lo < share.hi ? DT_SHM_MOVED : DT_SHM_DONE;
+    task->done += span.hi - span.lo;
+    return span.hi < share.hi ? DT_SHM_MOVED : DT_SHM_DONE;
 }
 
 static void copy_own(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span_t span)
@@ -197,26 +192,29 @@ static void copy_own(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span
     stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
 }
 
-static dt_shm_step_t reduce_fetch(dt_shm_stream_t *stream, dt_shm_task_t *task)
+static void copy_from_root(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span_t span)
 {
     int root = task->collective.root;
-    dt_span_t span = next_of(task, all_of(task));
-    if (root == stream->rank) {
-        copy_own(stream, task, span);
-        span.lo = span.hi;
-    }
-    while (span.lo < span.hi) {
-        dt_shm_part_t part = dt_shm_pieces_cut(&task->pieces, span);
+    size_t element = task->pieces.element_bytes;
+    dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
+    for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
         const uint8_t *from = (const uint8_t *)stream->boards[root] +
                               dt_shm_stream_descriptor(stream, root, task, part.piece)->in;
-        size_t bytes = (size_t)part.count * task->pieces.element_bytes;
-        memcpy(dt_shm_pieces_out(&task->pieces, part),
-               from + (size_t)part.offset * task->pieces.element_bytes, bytes);
-        stream->budget -= (int64_t)bytes;
-        span.lo += part.count;
+        memcpy(dt_shm_pieces_out(&task->pieces, part), from + (size_t)part.offset * element,
+               (size_t)part.count * element);
     }
-    task->done = span.lo;
-    return span.lo < task->collective.count ? DT_SHM_MOVED : DT_SHM_DONE;
+    stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
+}
+
+static dt_shm_step_t reduce_fetch(dt_shm_stream_t *stream, dt_shm_task_t *task)
+{
+    dt_span_t span = next_of(task, all_of(task));
+    if (task->collective.root == stream->rank)
+        copy_own(stream, task, span);
+    else
+        copy_from_root(stream, task, span);
+    task->done += span.hi - span.lo;
+    return span.hi < task->collective.count ? DT_SHM_MOVED : DT_SHM_DONE;
 }
 
 static dt_shm_step_t reduce_relay(dt_shm_stream_t *stream, const dt_shm_task_t *task,

@@ -51,7 +51,7 @@
 #define DT_SHM_HEADERS 16
 #define DT_SHM_DESCRIPTORS 8192
 
-/* ---- Shared between the ranks, at the start of each rank's heap --------------------------- */
+/* ---- Shared between the ranks, at the start of each rank's heap -------------------------- */
 
 /* [atomic] written by the heap's owner (release), read by all (acquire); only grows */
 typedef struct dt_shm_counter {
@@ -104,7 +104,7 @@ typedef struct dt_shm_layout {
 
 dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size);
 
-/* ---- A rank's own -------------------------------------------------------------------------- */
+/* ---- A rank's own ------------------------------------------------------------------------ */
 
 typedef enum dt_shm_path {
     DT_SHM_UNDECIDED = 0,
@@ -166,7 +166,7 @@ typedef struct dt_shm_stream {
     void **destinations;
 } dt_shm_stream_t;
 
-/* ---- shm_stream.c: who may go on ------------------------------------------------------------- */
+/* ---- shm_stream.c: who may go on --------------------------------------------------------- */
 
 /* Appends a task. Its collective and pieces are set; `in_heap` says where they are. */
 void dt_shm_stream_add(dt_shm_stream_t *stream, dt_shm_task_t *task);
@@ -187,8 +187,7 @@ const dt_shm_header_t *dt_shm_stream_header(const dt_shm_stream_t *stream, int r
 const dt_shm_descriptor_t *dt_shm_stream_descriptor(const dt_shm_stream_t *stream, int rank,
                                                     const dt_shm_task_t *task, int piece);
 
-/* ---- shm_steps.c: what a stage does with a chunk ----------------------------------------------
- */
+/* ---- shm_steps.c: what a stage does with a chunk ----------------------------------------- */
 
 typedef enum dt_shm_step {
     DT_SHM_WAITS = 0, /* for another rank */

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ typedef struct member {
     dt_backend_t *backend;
     item_t items[SHM_WORLD_TASKS_MAX];
     int num_started, num_left;
-    int result;
+    _Atomic int result; /* [atomic] -1: something was wrong, and the others need not wait */
     char why[512];
 } member_t;
 
@@ -71,7 +72,8 @@ static int complain(member_t *member, const char *what, int index)
              (unsigned long long)member->world->seed, (long long)tuning->tiny_bytes,
              (long long)tuning->small_bytes, (long long)tuning->chunk_bytes, tuning->slots,
              dt_last_error());
-    return member->result = -1;
+    member->result = -1;
+    return -1;
 }
 
 /* ---- Inputs ------------------------------------------------------------------------------ */
@@ -333,12 +335,12 @@ static void open_member(member_t *member)
 static void close_member(member_t *member)
 {
     for (int index = 0; index < member->num_tasks; index++) {
-        if (member->result == 0)
+        if (member->num_left == 0 && member->result == 0)
             check_rest(member, index);
     }
     for (int index = 0; index < member->num_tasks; index++)
         free_item(member, index);
-    member->backend->ops->destroy(member->backend, member->result == 0);
+    member->backend->ops->destroy(member->backend, member->num_left == 0);
 }
 
 static int start_next(member_t *member)
@@ -386,11 +388,21 @@ static int act_once(member_t *member, uint64_t choice)
     return index < member->num_started ? progress_one(member, index) : 0;
 }
 
+/* Members lie behind each other. */
+static int has_failed(const member_t *member)
+{
+    const member_t *first = member - member->rank;
+    int failed = 0;
+    for (int rank = 0; rank < member->world->size; rank++)
+        failed |= first[rank].result != 0;
+    return failed;
+}
+
 static void run_alone(member_t *member)
 {
     uint64_t random = member->world->seed + (uint64_t)member->rank;
     open_member(member);
-    while (member->num_left > 0 && member->result == 0) {
+    while (member->num_left > 0 && !has_failed(member)) {
         for (int i = 0; i < 4 && member->result == 0; i++)
             act_once(member, shm_random(&random));
         sched_yield();

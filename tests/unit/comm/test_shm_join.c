@@ -31,8 +31,7 @@
 
 static const dt_sock_meanwhile_t idle = {0};
 
-/* ---- A system that refuses ---------------------------------------------------------------------
- */
+/* ---- A system that refuses --------------------------------------------------------------- */
 
 /* Calls of memfd_create until one fails; negative: none does. Ranks are threads here. */
 static _Atomic int calls_left = -1;
@@ -51,8 +50,7 @@ int __wrap_memfd_create(const char *name, unsigned flags)
     return __real_memfd_create(name, flags);
 }
 
-/* ---- Ranks ------------------------------------------------------------------------------------
- */
+/* ---- Ranks ------------------------------------------------------------------------------- */
 
 typedef struct joiner {
     pthread_t thread;
@@ -153,7 +151,7 @@ static void test_shm_join_of_any_size_shares_all_heaps(void **state)
     }
 }
 
-/* ---- Processes, some of which have limits ---------------------------------------------------- */
+/* ---- Processes, some of which have limits ------------------------------------------------ */
 
 /* In a process of its own: joins, reduces one number, and ends with the status. */
 static void be_rank(const dt_sock_address_t *address, int rank, int size, int64_t file_limit)
@@ -223,7 +221,7 @@ static void test_shm_join_with_a_rank_without_room_fails_on_all_with_its_reason(
     assert_int_equal(count_maps(), 0);
 }
 
-/* ---- Failures -------------------------------------------------------------------------------- */
+/* ---- Failures ---------------------------------------------------------------------------- */
 
 /* Runs three ranks and expects the same status and text on all. */
 static void join_in_vain(dtrain_status_t status, const char *text)
@@ -331,8 +329,7 @@ static void test_shm_join_with_a_rank_that_leaves_fails_on_all(void **state)
     assert_int_equal(count_maps(), 0);
 }
 
-/* ---- What is no heap ---------------------------------------------------------------------------
- */
+/* ---- What is no heap --------------------------------------------------------------------- */
 
 static void test_shm_heap_that_may_shrink_or_is_short_is_not_mapped(void **state)
 {
