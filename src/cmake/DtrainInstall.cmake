@@ -12,7 +12,7 @@ if(DTRAIN_HAVE_MPI)
 endif()
 
 set(dt_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dtrain)
-configure_package_config_file(cmake/dtrainConfig.cmake.in
+configure_package_config_file(src/cmake/dtrainConfig.cmake.in
     ${PROJECT_BINARY_DIR}/cmake/dtrainConfig.cmake
     INSTALL_DESTINATION ${dt_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/dtrainConfigVersion.cmake
@@ -26,6 +26,6 @@ install(FILES ${PROJECT_BINARY_DIR}/cmake/dtrainConfig.cmake
 file(RELATIVE_PATH dt_pc_to_prefix
     /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" dt_pc_to_prefix "${dt_pc_to_prefix}")
-configure_file(cmake/dtrain.pc.in ${PROJECT_BINARY_DIR}/cmake/dtrain.pc @ONLY)
+configure_file(src/cmake/dtrain.pc.in ${PROJECT_BINARY_DIR}/cmake/dtrain.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/dtrain.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
