@@ -76,20 +76,36 @@ static void wait_moved(dt_baton_t *baton, int64_t until_ns)
     pthread_cond_timedwait(&baton->moved, &baton->gate, &until);
 }
 
-/* The background thread's turn with the baton: until there is nothing to do or a helper comes.
- * Returns when to wake up at the latest. */
+/*
+ * The background thread's turn with the baton: until there is nothing to do or a helper comes.
+ * While operations are pending it stays awake a little, yielding, since the next submission or
+ * message is likely near, and a sleeper costs whoever wakes it a system call. Returns when to wake
+ * up at the latest.
+ */
 static int64_t run_turn(dt_runtime_t *runtime)
 {
     dt_baton_t *baton = &runtime->baton;
     int turns = 0;
+    int64_t idle_since = 0;
     for (;;) {
         dt_step_t step = dt_coord_step(runtime);
-        if (step == DT_STEP_IDLE || atomic_load(&baton->helpers) > 0 || atomic_load(&baton->stop))
-            return step == DT_STEP_IDLE ? runtime->check_ns : 0;
-        if (step == DT_STEP_BUSY)
+        if (atomic_load(&baton->helpers) > 0 || atomic_load(&baton->stop))
+            return 0;
+        if (step == DT_STEP_BUSY) {
             turns = 0;
-        else
+            idle_since = 0;
+        } else if (step == DT_STEP_POLL) {
             relax(baton, &turns);
+        } else {
+            if (atomic_load(&runtime->num_pending) == 0)
+                return runtime->check_ns;
+            int64_t time = now(runtime);
+            if (idle_since == 0)
+                idle_since = time;
+            if (time - idle_since >= baton->spin_ns)
+                return runtime->check_ns;
+            sched_yield();
+        }
     }
 }
 
