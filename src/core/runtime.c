@@ -55,9 +55,19 @@ void dt_runtime_stop_thread(dt_runtime_t *runtime)
     dt_baton_stop(runtime);
 }
 
+/* By now no thread is on its way out of a blocking call, with a handle that is its own. */
+static void report_handles(dt_runtime_t *runtime)
+{
+    int count = atomic_load(&runtime->wants_bye) ? dt_handle_count(runtime->handles) : 0;
+    if (count > 0)
+        dt_log(DTRAIN_LOG_WARN, "core", "%d handle(s) were not released before dtrain_shutdown",
+               count);
+}
+
 void dt_runtime_destroy(dt_runtime_t *runtime)
 {
     dt_baton_stop(runtime);
+    report_handles(runtime);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
     dt_executor_abandon(&runtime->executor);
     dt_world_close(&runtime->world, is_clean);
@@ -183,10 +193,6 @@ dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime)
     atomic_store(&runtime->wants_bye, 1);
     dt_baton_notify(runtime);
     dt_baton_help(runtime, may_leave, runtime, DT_NEVER);
-    int handles = dt_handle_count(runtime->handles);
-    if (handles > 0)
-        dt_log(DTRAIN_LOG_WARN, "core", "%d handle(s) were not released before dtrain_shutdown",
-               handles);
     if (atomic_load_explicit(&runtime->phase, memory_order_acquire) == DT_PHASE_GONE)
         return dt_fail(runtime->end_status, "%s", runtime->end_text ? runtime->end_text : "");
     return DTRAIN_OK;

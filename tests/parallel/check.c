@@ -21,7 +21,7 @@ static int rank_number(void)
     for (int i = 0; i < 3; i++) {
         const char *value = getenv(variables[i]);
         if (value)
-            return atoi(value);
+            return (int)strtol(value, NULL, 10);
     }
     return 0;
 }

@@ -176,13 +176,7 @@ static void check_duplicates(void)
 
 static void check_names(void)
 {
-    static const char *const names[] = {"g:1",
-                                        "g:2",
-                                        "a/b",
-                                        "a",
-                                        "gr\xc3\xa4"
-                                        "d",
-                                        "\xe5\xb1\xa4"};
+    static const char *const names[] = {"g:1", "g:2", "a/b", "a", "gr\303\244d", "\345\261\244"};
     static char longest[DTRAIN_NAME_MAX + 2];
     memset(longest, 'n', DTRAIN_NAME_MAX);
     for (int i = 0; i < 6; i++)
@@ -215,7 +209,7 @@ static void check_deadlines(void)
     double start = seconds();
     CHECK_OK(check_submit(is_last ? "x" : "x_1", values, 3, 300, &handle));
     CHECK_STATUS(check_finish(handle), DTRAIN_ERR_TIMEOUT);
-    CHECK(seconds() - start < 5);
+    CHECK(seconds() - start < 15);
     CHECK_ERROR_HAS(is_last ? "'x'" : "'x_1'");
     char missing[32];
     snprintf(missing, sizeof missing, "rank %d did not submit", size - 1);

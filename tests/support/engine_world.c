@@ -112,15 +112,6 @@ static void take_line(dtrain_log_level_t level, const char *line, void *user)
     pthread_mutex_unlock(&world->lock);
 }
 
-int engine_log_has(engine_rank_t *self, const char *part)
-{
-    engine_world_t *world = self->world;
-    pthread_mutex_lock(&world->lock);
-    int has = strstr(world->log, part) != NULL;
-    pthread_mutex_unlock(&world->lock);
-    return has;
-}
-
 int engine_log_wait(engine_rank_t *self, const char *part)
 {
     engine_world_t *world = self->world;

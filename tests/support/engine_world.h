@@ -107,10 +107,7 @@ void engine_meet(engine_rank_t *self);
 
 /* ---- The log --------------------------------------------------------------------------- */
 
-/* What the library logged since the world began. */
-int engine_log_has(engine_rank_t *self, const char *part);
-
-/* Waits until a line with `part` was logged, for at most 20 s. 1 when it was. */
+/* Waits until the library has logged a line with `part`, for at most 20 s. 1 when it has. */
 int engine_log_wait(engine_rank_t *self, const char *part);
 
 #endif

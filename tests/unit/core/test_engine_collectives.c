@@ -396,14 +396,7 @@ static void unusual_names(engine_rank_t *self)
     char longest[DTRAIN_NAME_MAX + 2];
     memset(longest, 'n', sizeof longest);
     longest[DTRAIN_NAME_MAX] = '\0';
-    const char *names[] = {"g:1",
-                           "g:2",
-                           "a/b",
-                           "a",
-                           "gr\xc3\xa4"
-                           "dient",
-                           "\xe5\xb1\xa4",
-                           longest};
+    const char *names[] = {"g:1", "g:2", "a/b", "a", "gr\303\244dient", "\345\261\244", longest};
     enum { NUM = sizeof names / sizeof names[0] };
     float values[NUM];
     dtrain_handle_t handles[NUM];

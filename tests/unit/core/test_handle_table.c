@@ -113,21 +113,6 @@ static void test_handle_table_grows_and_keeps_what_is_out(void **state)
     dt_handle_table_free(table);
 }
 
-static void test_handle_table_is_full_at_two_to_the_20(void **state)
-{
-    (void)state;
-    dt_handle_table_t *table = dt_handle_table_create();
-    dt_operation_t *last = NULL;
-    for (int i = 0; i < 1 << 20; i++) {
-        last = dt_handle_acquire(table);
-        assert_non_null(last);
-    }
-    assert_null(dt_handle_acquire(table));
-    assert_int_equal(dt_handle_release(table, last, handle_of(last)), 0);
-    assert_non_null(dt_handle_acquire(table));
-    dt_handle_table_free(table);
-}
-
 static void test_handle_table_result_is_that_of_its_handle(void **state)
 {
     (void)state;
@@ -278,7 +263,6 @@ int main(void)
         cmocka_unit_test(test_handle_table_stale_handles_find_nothing_for_ever),
         cmocka_unit_test(test_handle_table_made_up_handles_find_nothing),
         cmocka_unit_test(test_handle_table_grows_and_keeps_what_is_out),
-        cmocka_unit_test(test_handle_table_is_full_at_two_to_the_20),
         cmocka_unit_test(test_handle_table_result_is_that_of_its_handle),
         cmocka_unit_test(test_handle_table_frees_errors_that_were_not_released),
         cmocka_unit_test(test_handle_table_out_of_memory_gives_no_operation),

@@ -29,86 +29,88 @@ static void assert_error(const entry_t *entry, const char *name, dtrain_status_t
 /* ---- Mismatches ---------------------------------------------------------------------------------
  */
 
+/* Rank 1 reports `other`, the rest a sum of three floats. */
+static const struct {
+    dt_signature_t other;
+    const char *what, *usual, *value;
+} mismatches[] = {
+    {{.kind = DT_KIND_BROADCAST, .dtype = DTRAIN_DTYPE_F32, .ndim = 1, .shape = {3}},
+     "operations differ",
+     "allreduce",
+     "broadcast"},
+    {{.kind = DT_KIND_ALLREDUCE,
+      .dtype = DTRAIN_DTYPE_F64,
+      .ndim = 1,
+      .prescale = 1,
+      .postscale = 1,
+      .shape = {3}},
+     "types differ",
+     "float32",
+     "float64"},
+    {{.kind = DT_KIND_ALLREDUCE,
+      .dtype = DTRAIN_DTYPE_F32,
+      .ndim = 2,
+      .prescale = 1,
+      .postscale = 1,
+      .shape = {3, 1}},
+     "shapes differ",
+     "[3]",
+     "[3, 1]"},
+    {{.kind = DT_KIND_ALLREDUCE,
+      .dtype = DTRAIN_DTYPE_F32,
+      .ndim = 1,
+      .op = DTRAIN_OP_MIN,
+      .prescale = 1,
+      .postscale = 1,
+      .shape = {3}},
+     "reductions differ",
+     "sum",
+     "min"},
+    {{.kind = DT_KIND_ALLREDUCE,
+      .dtype = DTRAIN_DTYPE_F32,
+      .ndim = 1,
+      .prescale = 0.5,
+      .postscale = 1,
+      .shape = {3}},
+     "prescales differ",
+     ": 1",
+     ": 0.5"},
+    {{.kind = DT_KIND_ALLREDUCE,
+      .dtype = DTRAIN_DTYPE_F32,
+      .ndim = 1,
+      .prescale = 1,
+      .postscale = 7,
+      .shape = {3}},
+     "postscales differ",
+     ": 1",
+     ": 7"},
+    {{.kind = DT_KIND_ALLREDUCE,
+      .dtype = DTRAIN_DTYPE_F32,
+      .ndim = 1,
+      .prescale = 1,
+      .postscale = 1,
+      .shape = {3},
+      .pset = 6},
+     "process sets differ",
+     ": 0",
+     ": 6"},
+};
+
 static void test_negotiator_mismatch_names_ranks_and_both_values(void **state)
 {
     (void)state;
-    static const struct {
-        dt_signature_t other;
-        const char *what, *usual, *value;
-    } cases[] = {
-        {{.kind = DT_KIND_BROADCAST, .dtype = DTRAIN_DTYPE_F32, .ndim = 1, .shape = {3}},
-         "operations differ",
-         "allreduce",
-         "broadcast"},
-        {{.kind = DT_KIND_ALLREDUCE,
-          .dtype = DTRAIN_DTYPE_F64,
-          .ndim = 1,
-          .prescale = 1,
-          .postscale = 1,
-          .shape = {3}},
-         "types differ",
-         "float32",
-         "float64"},
-        {{.kind = DT_KIND_ALLREDUCE,
-          .dtype = DTRAIN_DTYPE_F32,
-          .ndim = 2,
-          .prescale = 1,
-          .postscale = 1,
-          .shape = {3, 1}},
-         "shapes differ",
-         "[3]",
-         "[3, 1]"},
-        {{.kind = DT_KIND_ALLREDUCE,
-          .dtype = DTRAIN_DTYPE_F32,
-          .ndim = 1,
-          .op = DTRAIN_OP_MIN,
-          .prescale = 1,
-          .postscale = 1,
-          .shape = {3}},
-         "reductions differ",
-         "sum",
-         "min"},
-        {{.kind = DT_KIND_ALLREDUCE,
-          .dtype = DTRAIN_DTYPE_F32,
-          .ndim = 1,
-          .prescale = 0.5,
-          .postscale = 1,
-          .shape = {3}},
-         "prescales differ",
-         ": 1",
-         ": 0.5"},
-        {{.kind = DT_KIND_ALLREDUCE,
-          .dtype = DTRAIN_DTYPE_F32,
-          .ndim = 1,
-          .prescale = 1,
-          .postscale = 7,
-          .shape = {3}},
-         "postscales differ",
-         ": 1",
-         ": 7"},
-        {{.kind = DT_KIND_ALLREDUCE,
-          .dtype = DTRAIN_DTYPE_F32,
-          .ndim = 1,
-          .prescale = 1,
-          .postscale = 1,
-          .shape = {3},
-          .pset = 6},
-         "process sets differ",
-         ": 0",
-         ": 6"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof mismatches / sizeof mismatches[0]; i++) {
         negotiator_world_t world;
         dt_signature_t usual = allreduce_of(3);
         world_open(&world, 5);
         for (int rank = 0; rank < 5; rank++)
-            report_new(&world, rank, "grad", rank == 1 ? &cases[i].other : &usual);
+            report_new(&world, rank, "grad", rank == 1 ? &mismatches[i].other : &usual);
         const entry_t *entry = take_one(&world);
         assert_error(entry, "grad", DTRAIN_ERR_MISMATCH, 0);
         assert_part(entry->text, "'grad'");
-        assert_part(entry->text, cases[i].what);
-        assert_part(entry->text, cases[i].usual);
-        assert_part(entry->text, cases[i].value);
+        assert_part(entry->text, mismatches[i].what);
+        assert_part(entry->text, mismatches[i].usual);
+        assert_part(entry->text, mismatches[i].value);
         assert_part(entry->text, "ranks 0, 2-4: ");
         assert_part(entry->text, "rank 1: ");
         assert_int_equal(agree(&world, "grad", &usual)->kind, DT_ENTRY_NEW);
