@@ -69,11 +69,9 @@ int dt_shm_flush(dt_shm_writer_t *writer)
     return part < left;
 }
 
-/* Takes the length of the next message, if it is here. 0, or -1 for one that cannot be. */
+/* Takes the length of the next message. 0, or -1 for one that cannot be. */
 static int begin(dt_shm_reader_t *reader, size_t longest, uint64_t *taken, size_t *available)
 {
-    if (reader->length > 0 || *available < PREFIX)
-        return 0;
     get(reader->ring, *taken, (uint8_t *)&reader->length, PREFIX);
     *taken += PREFIX;
     *available -= PREFIX;
@@ -86,9 +84,12 @@ int dt_shm_read(dt_shm_reader_t *reader, size_t longest, const uint8_t **data, s
     dt_shm_ring_t *ring = reader->ring;
     uint64_t taken = atomic_load_explicit(&ring->taken, memory_order_relaxed);
     size_t available = (size_t)(atomic_load_explicit(&ring->written, memory_order_acquire) - taken);
-    if (available == 0)
+    if (available > DT_SHM_RING_BYTES)
+        return -1;
+    /* A full ring may end in the middle of a message, also of its length. */
+    if (available < (reader->length == 0 ? PREFIX : 1))
         return 0;
-    if (available > DT_SHM_RING_BYTES || begin(reader, longest, &taken, &available))
+    if (reader->length == 0 && begin(reader, longest, &taken, &available))
         return -1;
     size_t missing = reader->length - reader->message.length;
     size_t part = available < missing ? available : missing;
@@ -100,7 +101,7 @@ int dt_shm_read(dt_shm_reader_t *reader, size_t longest, const uint8_t **data, s
         taken += part;
     }
     atomic_store_explicit(&ring->taken, taken, memory_order_release);
-    if (reader->length == 0 || part < missing)
+    if (part < missing)
         return 0;
     *data = reader->message.data;
     *length = reader->length;

@@ -94,6 +94,27 @@ static void test_mail_longer_than_the_ring_goes_through_in_parts(void **state)
     free(sent);
 }
 
+/* A full ring ends after so many bytes of a message's length, for each number of them. */
+static void test_mail_length_in_two_parts_is_one_length(void **state)
+{
+    mail_world_t *world = *state;
+    static uint8_t filler[DT_SHM_RING_BYTES];
+    const uint8_t *data;
+    size_t length;
+    for (size_t part = 0; part <= 4; part++) {
+        size_t first = DT_SHM_RING_BYTES - 4 - part;
+        assert_int_equal(dt_shm_write(&world->writer, filler, first), 0);
+        assert_int_equal(dt_shm_write(&world->writer, "second", 7), 0);
+        assert_int_equal(dt_shm_read(&world->reader, LONGEST, &data, &length), 1);
+        assert_int_equal(length, first);
+        assert_int_equal(dt_shm_read(&world->reader, LONGEST, &data, &length), 0);
+        assert_int_equal(dt_shm_flush(&world->writer), 0);
+        assert_int_equal(dt_shm_read(&world->reader, LONGEST, &data, &length), 1);
+        assert_int_equal(length, 7);
+        assert_string_equal((const char *)data, "second");
+    }
+}
+
 static void test_mail_that_is_none_is_refused(void **state)
 {
     mail_world_t *world = *state;
@@ -154,6 +175,8 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mail_longer_than_the_ring_goes_through_in_parts,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mail_length_in_two_parts_is_one_length, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_mail_that_is_none_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mail_between_threads_arrives_unharmed, set_up,
                                         tear_down),
