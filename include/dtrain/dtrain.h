@@ -36,8 +36,9 @@
  *              output parameter is written only on success.
  *   Matching   An operation is matched across ranks by its name. The order in which ranks
  *              submit different names does not matter. One name may be in flight once a rank.
- *   Buffers    A buffer is lent to the library from the call until its handle is done. Input
- *              and output are the same buffer (in place) or do not overlap.
+ *   Buffers    A buffer is lent to the library from the call until its handle is done; when the
+ *              world is gone before (see Errors), until dtrain_shutdown, since a peer may still
+ *              be writing. Input and output are the same buffer (in place) or do not overlap.
  *   Counts     Counts are elements, 64-bit. NULL is a valid buffer where the count is 0.
  *   Same bits  The order in which ranks' values are added depends on rank numbers alone:
  *              the same program on the same number of ranks gives the same bits on every
