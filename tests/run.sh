@@ -7,17 +7,18 @@ reports=$root/build/reports
 python=/usr/bin/python3
 jobs=$(nproc)
 quick=no
+cluster=no
 install=yes
 
 packages=(build-essential cmake ninja-build pkg-config git
     libopenmpi-dev openmpi-bin mpich libmpich-dev libcmocka-dev
     libopenblas-dev zlib1g-dev dataset-fashion-mnist python3 python3-numpy
-    clang clang-format clang-tidy libclang-rt-14-dev)
+    clang clang-format clang-tidy libclang-rt-14-dev iproute2)
 
 usage()
 {
     cat <<'END'
-usage: tests/run.sh [--quick] [--no-install] [--help]
+usage: tests/run.sh [--quick] [--cluster] [--no-install] [--help]
 
 Installs the Debian packages that are missing (as root or with sudo, and says which), builds
 libdtrain in build/ and runs its tests:
@@ -28,6 +29,7 @@ libdtrain in build/ and runs its tests:
   tsan     thread sanitizer: unit tests
   mpich    MPICH in place of the default MPI: tests on two ranks
   nompi    without MPI: unit and interface tests
+  cluster  with --cluster: several nodes, as network namespaces of this machine
 
 A phase that fails does not stop the others. Then come all skipped tests with their reasons and
 all failed ones with the end of their output; the last line is "N passed, N failed, N skipped".
@@ -41,6 +43,7 @@ END
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=yes ;;
+    --cluster) cluster=yes ;;
     --no-install) install=no ;;
     --help | -h)
         usage
@@ -126,15 +129,15 @@ build()
     return 1
 }
 
-# check PRESET [CTEST_OPTION …] - runs the tests of a build.
+# check PRESET [CTEST_OPTION …] - runs the tests of a build; $report names their report.
 check()
 {
-    local preset=$1
+    local preset=$1 report=${report:-$1}
     shift
     "${ctest_prefix[@]}" ctest --test-dir "$root/build/$preset" --parallel "$jobs" \
         --no-tests=error --no-label-summary --test-output-size-passed 100000 --test-output-size-failed 100000 \
-        --output-junit "$reports/$preset.xml" "$@" 2>&1 | grep -v '^ *Start '
-    [ -e "$reports/$preset.xml" ] || phase_failed "$preset" "ctest ran no test"
+        --output-junit "$reports/$report.xml" "$@" 2>&1 | grep -v '^ *Start '
+    [ -e "$reports/$report.xml" ] || phase_failed "$report" "ctest ran no test"
 }
 
 phase_ci()
@@ -175,6 +178,11 @@ phase_nompi()
     build nompi && check nompi -L 'unit|abi|example'
 }
 
+phase_cluster()
+{
+    build ci && report=cluster check ci -C cluster -L cluster
+}
+
 # skip_without PROGRAM PHASE - succeeds, and records a skip, when the program is not there.
 skip_without()
 {
@@ -211,6 +219,12 @@ if [ $quick = no ]; then
     run_phase tsan
     skip_without mpicc.mpich mpich || run_phase mpich
     run_phase nompi
+fi
+if [ $cluster = yes ]; then
+    run_phase cluster
+else
+    printf 'cluster\tskipped: several nodes on this machine, only with --cluster\n' |
+        tee -a "$reports/skipped.txt"
 fi
 
 title "summary, after $SECONDS s"

@@ -65,6 +65,12 @@ typedef struct dt_backend_ops {
      */
     dtrain_status_t (*allocate)(dt_backend_t *backend, size_t bytes, void **memory);
     int (*deallocate)(dt_backend_t *backend, void *memory);
+    /*
+     * Called now and then for a while after the last task: a transport may count a message as sent
+     * that it has only copied, and move it only when it is called. NULL where there is nothing to
+     * do.
+     */
+    void (*linger)(dt_backend_t *backend);
 } dt_backend_ops_t;
 
 /* First member of every backend. */

@@ -33,6 +33,8 @@ typedef struct dt_p2p_ops {
     dtrain_status_t (*test)(dt_p2p_t *p2p, dt_p2p_request_t *request);
     /* See dt_backend_ops_t.destroy. Requests still under way are given up. */
     void (*destroy)(dt_p2p_t *p2p, int clean);
+    /* See dt_backend_ops_t.linger; NULL where complete means delivered. */
+    void (*linger)(dt_p2p_t *p2p);
 } dt_p2p_ops_t;
 
 /* First member of every p2p transport. */

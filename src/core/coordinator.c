@@ -13,6 +13,13 @@
 /* Events taken in one step, so that a flood does not keep the rest waiting. */
 #define EVENTS_PER_STEP 64
 
+/* After data moved, the backend is called again so often (at first, later), and for so long: then
+ * whoever waits for something has met its deadline. */
+#define LINGER_SOON_NS DT_NS_PER_MS
+#define LINGER_LATER_NS (20 * DT_NS_PER_MS)
+#define LINGER_FIRST_NS DT_NS_PER_S
+#define LINGER_LAST_NS (60 * DT_NS_PER_S)
+
 /* How long rank 0 has to answer when an operation's deadline has passed. */
 #define ANSWER_NS (2 * DT_NS_PER_S)
 
@@ -355,6 +362,33 @@ static dtrain_status_t check(dt_runtime_t *runtime, int64_t now_ns, int *moved)
     return send_to_root(runtime, now_ns);
 }
 
+/* While nothing is to do: calls the backend when it is time, and says when it is the next time. */
+static void linger(dt_runtime_t *runtime, int64_t now_ns)
+{
+    dt_backend_t *backend = runtime->world.backend;
+    int64_t age_ns = now_ns - runtime->data_ns;
+    if (!backend->ops->linger || runtime->data_ns == 0 || age_ns > LINGER_LAST_NS)
+        return;
+    if (now_ns >= runtime->linger_ns) {
+        backend->ops->linger(backend);
+        runtime->linger_ns = now_ns + (age_ns < LINGER_FIRST_NS ? LINGER_SOON_NS : LINGER_LATER_NS);
+    }
+    if (runtime->linger_ns < runtime->check_ns)
+        runtime->check_ns = runtime->linger_ns;
+}
+
+static dtrain_status_t progress(dt_runtime_t *runtime, int64_t now_ns, int *moved)
+{
+    int has_data_moved = 0;
+    dtrain_status_t status = dt_executor_progress(&runtime->executor, &has_data_moved);
+    if (has_data_moved) {
+        *moved = 1;
+        runtime->data_ns = now_ns;
+        runtime->linger_ns = now_ns + LINGER_SOON_NS;
+    }
+    return status;
+}
+
 static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
 {
     dtrain_status_t status = take_submissions(runtime, now_ns, moved);
@@ -365,7 +399,7 @@ static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
     if (status == DTRAIN_OK && is_root(runtime) && phase(runtime) != DT_PHASE_GONE)
         status = decide(runtime, moved);
     if (status == DTRAIN_OK && phase(runtime) != DT_PHASE_GONE)
-        status = dt_executor_progress(&runtime->executor, moved);
+        status = progress(runtime, now_ns, moved);
     if (status == DTRAIN_OK && phase(runtime) != DT_PHASE_GONE && now_ns >= runtime->check_ns)
         status = check(runtime, now_ns, moved);
     return status;
@@ -391,5 +425,8 @@ dt_step_t dt_coord_step(dt_runtime_t *runtime)
     }
     if (moved)
         return DT_STEP_BUSY;
-    return dt_executor_is_idle(&runtime->executor) ? DT_STEP_IDLE : DT_STEP_POLL;
+    if (!dt_executor_is_idle(&runtime->executor))
+        return DT_STEP_POLL;
+    linger(runtime, now_ns);
+    return DT_STEP_IDLE;
 }

@@ -55,6 +55,8 @@ struct dt_runtime {
     dt_operation_t **agreed; /* scratch: a verdict's operations */
     uint32_t agreed_capacity;
     int64_t check_ns;         /* when deadlines are to be looked at again */
+    int64_t data_ns;          /* when data last moved; 0: never */
+    int64_t linger_ns;        /* when the idle backend is called next */
     _Atomic int has_said_bye; /* [atomic] written with the baton */
     int is_unclean;           /* a rank died: nothing that needs all ranks may be called */
 };

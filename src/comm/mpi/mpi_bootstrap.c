@@ -59,12 +59,11 @@ static dtrain_status_t duplicate(dt_mpi_bootstrap_t *self, MPI_Comm comm)
 
 static dtrain_status_t make_backend(dt_mpi_bootstrap_t *self)
 {
-    dt_p2p_t *p2p = NULL;
     if (self->size == 1)
         return dt_self_join(&self->world);
-    dtrain_status_t status = dt_mpi_p2p_create(self->comm, &p2p);
+    dtrain_status_t status = dt_mpi_p2p_create(self->comm, &self->p2p);
     if (status == DTRAIN_OK)
-        status = dt_ring_create(p2p, NULL, &self->world.backend);
+        status = dt_ring_create(self->p2p, NULL, &self->world.backend);
     return status;
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "comm/mpi/mpi_hello.h"
+#include "comm/p2p.h"
 #include "comm/sock/sock_control.h"
 #include "comm/world.h"
 
@@ -40,6 +41,7 @@ typedef struct dt_mpi_bootstrap {
     dt_config_t *config;
     dt_mpi_hello_t *hellos; /* size entries, behind them one: this rank's own */
     dt_mpi_address_t *message;
+    dt_p2p_t *p2p;    /* the backend's, which owns it */
     dt_world_t world; /* without leave */
 } dt_mpi_bootstrap_t;
 

@@ -3,9 +3,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "comm/hier/hier.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/p2p_subset.h"
+#include "comm/ring/ring.h"
 #include "comm/shm/shm.h"
 #include "comm/shm/shm_control.h"
+
+/*
+ * Of a chunk on its way between nodes. Two of them exchange it in one round, which is as few bytes
+ * as any other way; more do so only as long as it is too short for the bytes to matter.
+ */
+#define CROSS_ROUND_BYTES (INT64_C(16) << 10)
 
 /* The lowest rank of a node gives up so much before the others, which then hear why. */
 #define VERDICT_NS DT_NS_PER_S
@@ -92,7 +101,8 @@ static dtrain_status_t use_for_control(dt_mpi_bootstrap_t *self, const dt_shm_no
     return status;
 }
 
-static dtrain_status_t use_for_data(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
+/* The rest takes the node over. */
+static dtrain_status_t use_for_all_data(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
 {
     dt_backend_t *backend;
     dtrain_status_t status = dt_shm_create(node, NULL, &backend);
@@ -100,10 +110,48 @@ static dtrain_status_t use_for_data(dt_mpi_bootstrap_t *self, dt_shm_node_t *nod
         return status;
     self->world.backend->ops->destroy(self->world.backend, 1);
     self->world.backend = backend;
+    self->p2p = NULL;
     return DTRAIN_OK;
 }
 
-/* Takes the node over. */
+/* A ring of the ranks that have this one's local rank, beside the ring of all ranks. */
+static dtrain_status_t make_cross_ring(const dt_mpi_bootstrap_t *self, dt_backend_t **ring)
+{
+    const dt_topology_t *topology = &self->world.topology;
+    dt_ring_tuning_t tuning = {.direct_bytes = CROSS_ROUND_BYTES / topology->num_nodes};
+    dt_p2p_t *subset = NULL;
+    int *ranks = dt_calloc((size_t)topology->num_nodes, sizeof *ranks);
+    if (!ranks)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the nodes");
+    for (int rank = 0; rank < topology->size; rank++) {
+        const dt_peer_t *peer = &topology->peers[rank];
+        if (peer->local_rank == topology->local_rank)
+            ranks[peer->node] = rank;
+    }
+    dtrain_status_t status =
+        dt_p2p_subset_create(self->p2p, ranks, topology->num_nodes, DT_RING_TAG_COUNT, &subset);
+    dt_free(ranks);
+    if (topology->num_nodes == 2)
+        tuning.direct_bytes = DT_P2P_MESSAGE_MAX;
+    return status == DTRAIN_OK ? dt_ring_create(subset, &tuning, ring) : status;
+}
+
+static dtrain_status_t use_across_nodes(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
+{
+    const dt_topology_t *topology = &self->world.topology;
+    dt_shm_cross_t cross = {.node = topology->cross_rank, .num_nodes = topology->num_nodes};
+    dt_backend_t *by_node;
+    dtrain_status_t status = make_cross_ring(self, &cross.backend);
+    if (status != DTRAIN_OK) {
+        dt_shm_node_free(node);
+        return status;
+    }
+    status = dt_shm_create_across(node, NULL, &cross, &by_node);
+    if (status != DTRAIN_OK)
+        return status;
+    return dt_hier_create(self->world.backend, by_node, topology, NULL, &self->world.backend);
+}
+
 static dtrain_status_t use(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
 {
     const dt_topology_t *topology = &self->world.topology;
@@ -111,7 +159,9 @@ static dtrain_status_t use(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
     if (topology->peers[self->rank].node == topology->peers[0].node)
         status = use_for_control(self, node);
     if (status == DTRAIN_OK && topology->num_nodes == 1)
-        return use_for_data(self, node);
+        return use_for_all_data(self, node);
+    if (status == DTRAIN_OK && topology->is_homogeneous) /* so no rank is alone: this one is not */
+        return use_across_nodes(self, node);
     dt_shm_node_free(node);
     return status;
 }

@@ -12,6 +12,9 @@
 #include "comm/mpi/mpi_call.h"
 #include "comm/mpi/mpi_library.h"
 
+/* How long ranks that leave wait for each other. */
+#define MEET_NS (5 * DT_NS_PER_S)
+
 static dtrain_status_t check_comm(MPI_Comm comm)
 {
     int is_inter = 0;
@@ -24,6 +27,16 @@ static dtrain_status_t check_comm(MPI_Comm comm)
     return status;
 }
 
+/* MPI may still hold what this rank has sent, so all ranks go on calling it until all are through.
+ * 1 when they are. */
+static int meet(dt_mpi_bootstrap_t *bootstrap)
+{
+    MPI_Request request;
+    if (MPI_Ibarrier(bootstrap->comm, &request) != MPI_SUCCESS)
+        return 0;
+    return dt_mpi_finish(&request, dt_now_ns() + MEET_NS, "MPI_Ibarrier") == DTRAIN_OK;
+}
+
 /* The context is the bootstrap, for its communicator. */
 static void leave(void *context, int clean)
 {
@@ -32,7 +45,7 @@ static void leave(void *context, int clean)
     if (!is_active)
         dt_log(DTRAIN_LOG_WARN, "mpi", "MPI was finalized before dtrain_shutdown");
     /* Where a rank may be dead nothing is called that waits for all. */
-    if (clean && is_active)
+    if (clean && is_active && meet(bootstrap))
         MPI_Comm_free(&bootstrap->comm);
     dt_mpi_library_leave(clean);
     if (!bootstrap->is_pending)

@@ -164,12 +164,20 @@ static void ring_destroy(dt_backend_t *backend, int clean)
     dt_free(ring);
 }
 
+static void ring_linger(dt_backend_t *backend)
+{
+    dt_p2p_t *p2p = ((dt_ring_t *)backend)->p2p;
+    if (p2p->ops->linger)
+        p2p->ops->linger(p2p);
+}
+
 static const dt_backend_ops_t ring_ops = {
     .name = "ring",
     .start = ring_start,
     .progress = ring_progress,
     .release = ring_release,
     .destroy = ring_destroy,
+    .linger = ring_linger,
 };
 
 /* ---- Create ---------------------------------------------------------------------------- */

@@ -13,13 +13,16 @@
  * reduce the same values in the same order, to the same bits. Broadcast goes down a binomial tree
  * when it is short, else in segments along the chain root, root + 1, …
  *
- * At most 1,024 collectives may be under way at once.
+ * At most 512 collectives may be under way at once.
  */
 #ifndef DT_COMM_RING_RING_H
 #define DT_COMM_RING_RING_H
 
 #include "comm/backend.h"
 #include "comm/p2p.h"
+
+/* A ring uses the tags from 0 up to here: half of all, so that two can share a transport. */
+#define DT_RING_TAG_COUNT (DT_P2P_TAG_COUNT / 2)
 
 /* Sizes that only tests change; zero means default. They do not change the bits. */
 typedef struct dt_ring_tuning {

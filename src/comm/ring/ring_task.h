@@ -8,12 +8,12 @@
 #include "comm/ring/ring_queue.h"
 
 #define DT_RING_SLOTS_MAX 16 /* segments in flight */
-#define DT_RING_TASKS_MAX 1024
+#define DT_RING_TASKS_MAX 512
 #define DT_RING_FREE_MAX 16 /* tasks whose memory is kept */
 
 /* A tag tells a task, a slot and a phase apart. */
 typedef enum dt_ring_phase { DT_RING_SCATTER = 0, DT_RING_GATHER = 1 } dt_ring_phase_t;
-_Static_assert(DT_RING_TASKS_MAX *DT_RING_SLOTS_MAX * 2 <= DT_P2P_TAG_COUNT, "tags run out");
+_Static_assert(DT_RING_TASKS_MAX *DT_RING_SLOTS_MAX * 2 == DT_RING_TAG_COUNT, "tags run out");
 
 /*
  * A slot holds one round: segment k of every share. Slot i of w takes rounds i, i + w, … one

@@ -64,4 +64,24 @@ typedef struct dt_shm_tuning {
 dtrain_status_t dt_shm_create(dt_shm_node_t *node, const dt_shm_tuning_t *tuning,
                               dt_backend_t **backend);
 
+/* The way of a node's ranks to the other nodes, of which all have as many ranks. */
+typedef struct dt_shm_cross {
+    /* Of the ranks that have this local rank on all nodes; its ranks are the nodes' numbers. */
+    dt_backend_t *backend;
+    int node, num_nodes;
+} dt_shm_cross_t;
+
+/*
+ * The backend of all ranks of all nodes: reduces within the node, every local rank its own share,
+ * which it then reduces with its like on the other nodes. Takes node and cross->backend over, also
+ * on error.
+ *
+ * Values of an element are combined in the node as by dt_reduce, and then the nodes' results,
+ * divided and scaled at the end: all in the element's type, which is the wrong backend for what
+ * loses by that. A broadcast's root is counted node by node: node times ranks of a node plus rank
+ * in the node. `tuning` is the same on all nodes; tiny_bytes and small_bytes have no meaning.
+ */
+dtrain_status_t dt_shm_create_across(dt_shm_node_t *node, const dt_shm_tuning_t *tuning,
+                                     const dt_shm_cross_t *cross, dt_backend_t **backend);
+
 #endif

@@ -21,6 +21,16 @@
 #define CHUNK_TRAFFIC ((size_t)128 << 10)
 #define CHUNK_BYTES_MIN ((size_t)4 << 10)
 #define SLOTS_DEFAULT 4
+
+/*
+ * Across nodes a chunk is a message to each of them, and all slots' chunks are on their way at
+ * once: what matters is that messages are long enough to be worth their cost, and enough to fill
+ * the way.
+ */
+#define CROSS_TRAFFIC ((size_t)512 << 10)
+#define CROSS_CHUNK_BYTES_MIN ((size_t)32 << 10)
+#define CROSS_CHUNK_BYTES_MAX ((size_t)128 << 10)
+#define CROSS_SLOTS_DEFAULT 8
 #define SLOTS_MAX 64
 
 /* What of a heap is left to allocate begins at a multiple of this. */
@@ -50,14 +60,29 @@ static size_t at_least(size_t bytes, size_t least)
     return bytes < least ? least : bytes;
 }
 
-dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size)
+static dt_shm_layout_t default_layout(size_t size, int crosses)
 {
-    dt_shm_tuning_t wanted = tuning ? *tuning : (dt_shm_tuning_t){0};
     dt_shm_layout_t layout = {.slots = SLOTS_DEFAULT,
                               .tiny_bytes = TINY_BYTES_DEFAULT,
-                              .small_bytes = SMALL_TRAFFIC / (size_t)size,
-                              .chunk_bytes =
-                                  at_least(CHUNK_TRAFFIC / (size_t)size, CHUNK_BYTES_MIN)};
+                              .small_bytes = SMALL_TRAFFIC / size,
+                              .chunk_bytes = at_least(CHUNK_TRAFFIC / size, CHUNK_BYTES_MIN)};
+    if (!crosses)
+        return layout;
+    /* Every vector is shared out, and has a header. */
+    layout.tiny_bytes = layout.small_bytes = 0;
+    layout.slots = CROSS_SLOTS_DEFAULT;
+    layout.chunk_bytes = at_least(CROSS_TRAFFIC / size, CROSS_CHUNK_BYTES_MIN);
+    if (layout.chunk_bytes > CROSS_CHUNK_BYTES_MAX)
+        layout.chunk_bytes = CROSS_CHUNK_BYTES_MAX;
+    return layout;
+}
+
+dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size, int crosses)
+{
+    dt_shm_tuning_t wanted = tuning ? *tuning : (dt_shm_tuning_t){0};
+    dt_shm_layout_t layout = default_layout((size_t)size, crosses);
+    if (crosses)
+        wanted.tiny_bytes = wanted.small_bytes = 0;
     if (wanted.tiny_bytes != 0)
         layout.tiny_bytes = wanted.tiny_bytes > 0 ? (size_t)wanted.tiny_bytes : 0;
     if (wanted.small_bytes != 0)
@@ -110,9 +135,11 @@ static void recycle_task(shm_backend_t *shm, dt_shm_task_t *task)
 
 static dtrain_status_t check(const shm_backend_t *shm, const dt_collective_t *collective)
 {
-    int is_known = collective->kind == DT_ALLREDUCE ||
-                   (collective->kind == DT_BROADCAST && collective->root >= 0 &&
-                    collective->root < shm->stream.size);
+    const dt_shm_crossing_t *cross = shm->stream.cross;
+    int size = shm->stream.size * (cross ? cross->num_nodes : 1);
+    int is_known =
+        collective->kind == DT_ALLREDUCE ||
+        (collective->kind == DT_BROADCAST && collective->root >= 0 && collective->root < size);
     int64_t count = 0;
     for (int i = 0; i < collective->num_pieces; i++) {
         int64_t more = collective->pieces[i].count;
@@ -133,7 +160,7 @@ static int is_in_heap(const shm_backend_t *shm, const dt_collective_t *collectiv
 {
     size_t element = dt_dtype_size(collective->reduction.dtype);
     int is_broadcast = collective->kind == DT_BROADCAST;
-    if (is_broadcast && collective->root != shm->stream.rank)
+    if (is_broadcast && (shm->stream.cross || collective->root != shm->stream.rank))
         return 0;
     for (int i = 0; i < collective->num_pieces; i++) {
         const dt_piece_t *piece = &collective->pieces[i];
@@ -174,6 +201,8 @@ static dtrain_status_t shm_progress(dt_backend_t *backend, dt_task_t *handle)
     dt_shm_task_t *task = (dt_shm_task_t *)handle;
     if (task->status == DTRAIN_IN_PROGRESS)
         dt_shm_stream_drive(&shm->stream);
+    if (task->status == DTRAIN_IN_PROGRESS && shm->stream.status != DTRAIN_OK)
+        return shm->stream.status;
     return task->status;
 }
 
@@ -230,7 +259,10 @@ static void free_list(dt_shm_task_t *task)
 static void shm_destroy(dt_backend_t *backend, int clean)
 {
     shm_backend_t *shm = (shm_backend_t *)backend;
-    (void)clean;
+    dt_shm_crossing_t *cross = shm->stream.cross;
+    if (cross) /* first: messages may still be on their way to a slot */
+        cross->backend->ops->destroy(cross->backend, clean);
+    dt_free(cross);
     free_list(shm->stream.head);
     free_list(shm->free);
     dt_free(shm->stream.boards);
@@ -267,32 +299,69 @@ static int fill_stream(dt_shm_stream_t *stream, const dt_shm_node_t *node)
     return 0;
 }
 
-dtrain_status_t dt_shm_create(dt_shm_node_t *node, const dt_shm_tuning_t *tuning,
-                              dt_backend_t **backend)
+static dt_shm_crossing_t *make_crossing(const dt_shm_cross_t *cross, int slots)
+{
+    dt_shm_crossing_t *made = dt_calloc(1, sizeof *made + (size_t)slots * sizeof made->flights[0]);
+    if (made) {
+        made->backend = cross->backend;
+        made->node = cross->node;
+        made->num_nodes = cross->num_nodes;
+    }
+    return made;
+}
+
+/* Takes over what it is given, also on error. */
+static dtrain_status_t fill_backend(shm_backend_t *shm, dt_shm_node_t *node,
+                                    const dt_shm_layout_t *layout, dt_shm_crossing_t *crossing)
 {
     const dt_shm_mapping_t *mapping = node->mapping;
-    dt_shm_layout_t layout = dt_shm_layout_make(tuning, mapping->size);
+    shm->base.ops = &shm_ops;
+    shm->base.takes_pieces = 1;
+    shm->node = node;
+    shm->stream.layout = *layout;
+    shm->stream.cross = crossing;
+    shm->heap = dt_shm_heap_create(dt_shm_mapping_heap(mapping, node->rank) + layout->free_offset,
+                                   mapping->bytes - layout->free_offset);
+    if (!shm->heap || fill_stream(&shm->stream, node) != 0) {
+        shm_destroy(&shm->base, 0);
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for the shm backend");
+    }
+    return DTRAIN_OK;
+}
+
+/* `cross` may be NULL. */
+static dtrain_status_t create(dt_shm_node_t *node, const dt_shm_tuning_t *tuning,
+                              const dt_shm_cross_t *cross, dt_backend_t **backend)
+{
+    size_t heap_bytes = node->mapping->bytes;
+    dt_shm_layout_t layout = dt_shm_layout_make(tuning, node->mapping->size, cross != NULL);
     shm_backend_t *shm = dt_calloc(1, sizeof *shm);
-    if (!shm || layout.free_offset >= mapping->bytes) {
-        size_t heap_bytes = mapping->bytes;
+    dt_shm_crossing_t *crossing = cross ? make_crossing(cross, layout.slots) : NULL;
+    if (!shm || (cross && !crossing) || layout.free_offset >= heap_bytes) {
         dt_free(shm);
+        dt_free(crossing);
+        if (cross)
+            cross->backend->ops->destroy(cross->backend, 0);
         dt_shm_node_free(node);
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
                        "no memory for the shm backend, which takes %zu bytes of each rank's %zu of "
                        "shared memory",
                        layout.free_offset, heap_bytes);
     }
-    uint8_t *memory = dt_shm_mapping_heap(mapping, node->rank);
-    shm->base.ops = &shm_ops;
-    shm->base.takes_pieces = 1;
-    shm->node = node;
-    shm->stream.layout = layout;
-    shm->heap =
-        dt_shm_heap_create(memory + layout.free_offset, mapping->bytes - layout.free_offset);
-    if (!shm->heap || fill_stream(&shm->stream, node) != 0) {
-        shm_destroy(&shm->base, 0);
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for the shm backend");
-    }
-    *backend = &shm->base;
-    return DTRAIN_OK;
+    dtrain_status_t status = fill_backend(shm, node, &layout, crossing);
+    if (status == DTRAIN_OK)
+        *backend = &shm->base;
+    return status;
+}
+
+dtrain_status_t dt_shm_create(dt_shm_node_t *node, const dt_shm_tuning_t *tuning,
+                              dt_backend_t **backend)
+{
+    return create(node, tuning, NULL, backend);
+}
+
+dtrain_status_t dt_shm_create_across(dt_shm_node_t *node, const dt_shm_tuning_t *tuning,
+                                     const dt_shm_cross_t *cross, dt_backend_t **backend)
+{
+    return create(node, tuning, cross, backend);
 }

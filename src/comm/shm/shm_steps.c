@@ -1,82 +1,10 @@
-#include "comm/shm/shm_stream.h"
-
 #include <string.h>
+
+#include "comm/shm/shm_slots.h"
+#include "comm/shm/shm_stream.h"
 
 /* Bytes of a long chunk that are moved at a time. */
 #define STEP_BYTES ((int64_t)256 << 10)
-
-/* ---- Slots ------------------------------------------------------------------------------- */
-
-static uint8_t *slot_of(const dt_shm_stream_t *stream, int rank, uint64_t chunk)
-{
-    const dt_shm_layout_t *layout = &stream->layout;
-    uint64_t slot = chunk % (uint64_t)layout->slots;
-    return (uint8_t *)stream->boards[rank] + layout->arena_offset + slot * layout->slot_bytes;
-}
-
-/* Where a rank puts its values of another rank's share. */
-static uint8_t *input_of(const dt_shm_stream_t *stream, int rank, int owner, uint64_t chunk)
-{
-    int place = owner < rank ? owner : owner - 1;
-    return slot_of(stream, rank, chunk) + (size_t)place * stream->layout.chunk_bytes;
-}
-
-static uint8_t *result_of(const dt_shm_stream_t *stream, int rank, uint64_t chunk)
-{
-    return slot_of(stream, rank, chunk) + stream->layout.input_bytes;
-}
-
-/* Whether all ranks are through with what was in the chunk's slot before, as far as `event`. */
-static int is_free(dt_shm_stream_t *stream, dt_shm_event_t event, uint64_t chunk)
-{
-    uint64_t slots = (uint64_t)stream->layout.slots;
-    return chunk < slots || dt_shm_stream_reached(stream, event, chunk - slots + 1);
-}
-
-/* ---- Cutting ----------------------------------------------------------------------------- */
-
-static dt_span_t all_of(const dt_shm_task_t *task)
-{
-    return (dt_span_t){0, task->collective.count};
-}
-
-static dt_span_t share_of(const dt_shm_stream_t *stream, const dt_shm_task_t *task, int rank)
-{
-    return dt_schedule_share(task->collective.count, stream->size, rank);
-}
-
-/* A rank's share of a chunk of an ARENA task. */
-static dt_span_t segment_of(const dt_shm_stream_t *stream, const dt_shm_task_t *task, int rank,
-                            uint64_t chunk)
-{
-    return dt_schedule_cut(share_of(stream, task, rank), task->segment,
-                           (int64_t)(chunk - task->first));
-}
-
-/* A chunk of a RELAY task. */
-static dt_span_t relayed(const dt_shm_task_t *task, uint64_t chunk)
-{
-    return dt_schedule_cut(all_of(task), task->segment, (int64_t)(chunk - task->first));
-}
-
-uint64_t dt_shm_task_cut(const dt_shm_stream_t *stream, dt_shm_task_t *task)
-{
-    const dt_shm_layout_t *layout = &stream->layout;
-    int64_t count = task->collective.count;
-    size_t element = task->pieces.element_bytes;
-    dt_span_t longest = share_of(stream, task, 0);
-    switch (task->path) {
-    case DT_SHM_ARENA:
-        task->segment =
-            dt_schedule_segment(count, stream->size, element, (int64_t)layout->chunk_bytes);
-        return (uint64_t)dt_schedule_num_segments(longest.hi - longest.lo, task->segment);
-    case DT_SHM_RELAY:
-        task->segment = dt_schedule_segment(count, 1, element, (int64_t)layout->input_bytes);
-        return count > 0 ? (uint64_t)dt_schedule_num_segments(count, task->segment) : 1;
-    default:
-        return 1;
-    }
-}
 
 /* ---- Fill -------------------------------------------------------------------------------- */
 
@@ -90,24 +18,26 @@ static void fill_arena(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint6
 {
     for (int owner = 0; owner < stream->size; owner++) {
         if (owner != stream->rank)
-            pack(stream, task, segment_of(stream, task, owner, chunk),
-                 input_of(stream, stream->rank, owner, chunk));
+            pack(stream, task, dt_shm_segment(stream, task, owner, chunk),
+                 dt_shm_input(stream, stream->rank, owner, chunk));
     }
 }
 
 dt_shm_step_t dt_shm_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk)
 {
+    int relays = task->path == DT_SHM_RELAY && task->collective.root == stream->rank;
     int writes = task->path == DT_SHM_SMALL || task->path == DT_SHM_ARENA ||
-                 (task->path == DT_SHM_RELAY && task->collective.root == stream->rank);
+                 (relays && !stream->cross); /* across nodes the result's place is used */
     if (!writes)
         return DT_SHM_DONE;
-    if (!is_free(stream, DT_SHM_REDUCED, chunk))
+    if (!dt_shm_slot_is_free(stream, DT_SHM_REDUCED, chunk))
         return DT_SHM_WAITS;
     if (task->path == DT_SHM_ARENA)
         fill_arena(stream, task, chunk);
     else
-        pack(stream, task, task->path == DT_SHM_SMALL ? all_of(task) : relayed(task, chunk),
-             slot_of(stream, stream->rank, chunk));
+        pack(stream, task,
+             task->path == DT_SHM_SMALL ? dt_shm_all(task) : dt_shm_relayed(task, chunk),
+             dt_shm_slot(stream, stream->rank, chunk));
     return DT_SHM_DONE;
 }
 
@@ -124,11 +54,11 @@ static void combine(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_p
 
 static void reduce_small(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
 {
-    dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, all_of(task));
+    dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, dt_shm_all(task));
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
         size_t offset = (size_t)part.begin * task->pieces.element_bytes;
         for (int rank = 0; rank < stream->size; rank++)
-            stream->sources[rank] = slot_of(stream, rank, chunk) + offset;
+            stream->sources[rank] = dt_shm_slot(stream, rank, chunk) + offset;
         stream->destinations[0] = dt_shm_pieces_out(&task->pieces, part);
         combine(stream, task, part, 1);
     }
@@ -136,18 +66,18 @@ static void reduce_small(dt_shm_stream_t *stream, const dt_shm_task_t *task, uin
 
 static void reduce_segment(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
 {
-    dt_span_t span = segment_of(stream, task, stream->rank, chunk);
+    dt_span_t span = dt_shm_segment(stream, task, stream->rank, chunk);
     int num_destinations = stream->size > 1 ? 2 : 1;
     dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
         size_t offset = (size_t)part.begin * task->pieces.element_bytes;
         for (int rank = 0; rank < stream->size; rank++) {
             if (rank != stream->rank)
-                stream->sources[rank] = input_of(stream, rank, stream->rank, chunk) + offset;
+                stream->sources[rank] = dt_shm_input(stream, rank, stream->rank, chunk) + offset;
         }
         stream->sources[stream->rank] = dt_shm_pieces_in(&task->pieces, part);
         stream->destinations[0] = dt_shm_pieces_out(&task->pieces, part);
-        stream->destinations[1] = result_of(stream, stream->rank, chunk) + offset;
+        stream->destinations[1] = dt_shm_result(stream, stream->rank, chunk) + offset;
         combine(stream, task, part, num_destinations);
     }
 }
@@ -175,7 +105,7 @@ static dt_span_t next_of(const dt_shm_task_t *task, dt_span_t whole)
 
 static dt_shm_step_t reduce_direct(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
-    dt_span_t share = share_of(stream, task, stream->rank);
+    dt_span_t share = dt_shm_share(stream, task, stream->rank);
     dt_span_t span = next_of(task, share);
     dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
@@ -208,7 +138,7 @@ static void copy_from_root(dt_shm_stream_t *stream, const dt_shm_task_t *task, d
 
 static dt_shm_step_t reduce_fetch(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
-    dt_span_t span = next_of(task, all_of(task));
+    dt_span_t span = next_of(task, dt_shm_all(task));
     if (task->collective.root == stream->rank)
         copy_own(stream, task, span);
     else
@@ -221,14 +151,14 @@ static dt_shm_step_t reduce_relay(dt_shm_stream_t *stream, const dt_shm_task_t *
                                   uint64_t chunk)
 {
     int root = task->collective.root;
-    dt_span_t span = relayed(task, chunk);
+    dt_span_t span = dt_shm_relayed(task, chunk);
     if (root == stream->rank) {
         copy_own(stream, task, span);
         return DT_SHM_DONE;
     }
     if (!dt_shm_stream_rank_reached(stream, root, DT_SHM_FILLED, chunk + 1))
         return DT_SHM_WAITS;
-    dt_shm_pieces_unpack(&task->pieces, span, slot_of(stream, root, chunk));
+    dt_shm_pieces_unpack(&task->pieces, span, dt_shm_slot(stream, root, chunk));
     stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
     return DT_SHM_DONE;
 }
@@ -249,7 +179,7 @@ dt_shm_step_t dt_shm_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64
         return DT_SHM_DONE;
     default: /* ARENA */
         if (!dt_shm_stream_reached(stream, DT_SHM_FILLED, chunk + 1) ||
-            !is_free(stream, DT_SHM_DRAINED, chunk))
+            !dt_shm_slot_is_free(stream, DT_SHM_DRAINED, chunk))
             return DT_SHM_WAITS;
         reduce_segment(stream, task, chunk);
         return DT_SHM_DONE;
@@ -263,8 +193,8 @@ static void drain_arena(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint
     for (int owner = 0; owner < stream->size; owner++) {
         if (owner == stream->rank)
             continue;
-        dt_span_t span = segment_of(stream, task, owner, chunk);
-        dt_shm_pieces_unpack(&task->pieces, span, result_of(stream, owner, chunk));
+        dt_span_t span = dt_shm_segment(stream, task, owner, chunk);
+        dt_shm_pieces_unpack(&task->pieces, span, dt_shm_result(stream, owner, chunk));
         stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
     }
 }

@@ -1,5 +1,7 @@
 #include "comm/shm/shm_stream.h"
 
+#include "comm/shm/shm_slots.h"
+
 /* What a call of progress moves, so that it takes no longer than about a millisecond. */
 #define BUDGET (INT64_C(4) << 20)
 
@@ -119,6 +121,8 @@ static size_t bytes_of(const dt_shm_task_t *task)
 static dt_shm_path_t choose_broadcast(const dt_shm_stream_t *stream, const dt_shm_task_t *task)
 {
     int root = task->collective.root;
+    if (stream->cross)
+        return DT_SHM_RELAY;
     if (stream->size == 1)
         return DT_SHM_FETCH;
     if (!task->has_header)
@@ -134,10 +138,8 @@ static dt_shm_path_t choose_broadcast(const dt_shm_stream_t *stream, const dt_sh
 static dt_shm_path_t choose_allreduce(const dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
     int is_small = bytes_of(task) <= stream->layout.small_bytes;
-    dt_shm_path_t elsewhere = is_small ? DT_SHM_SMALL : DT_SHM_ARENA;
-    if (!task->has_header)
-        return DT_SHM_SMALL;
-    if (!task->in_heap)
+    dt_shm_path_t elsewhere = is_small && !stream->cross ? DT_SHM_SMALL : DT_SHM_ARENA;
+    if (!task->has_header || !task->in_heap)
         return elsewhere;
     for (; task->scanned < stream->size; task->scanned++) {
         int rank = task->scanned;
@@ -183,21 +185,39 @@ static void finish_chunk(dt_shm_stream_t *stream, dt_shm_event_t which)
         task->status = DTRAIN_OK;
 }
 
+typedef dt_shm_step_t (*work_t)(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
+
+static const work_t work_alone[DT_SHM_STAGES] = {
+    [DT_SHM_FILLED] = dt_shm_fill,
+    [DT_SHM_REDUCED] = dt_shm_reduce,
+    [DT_SHM_DRAINED] = dt_shm_drain,
+};
+
+static const work_t work_across[DT_SHM_STAGES] = {
+    [DT_SHM_FILLED] = dt_shm_fill,
+    [DT_SHM_REDUCED] = dt_shm_cross_reduce,
+    [DT_SHM_CROSSED] = dt_shm_cross,
+    [DT_SHM_DRAINED] = dt_shm_cross_drain,
+};
+
+/* A stage follows on the heels of the one before it. */
+static int has_caught_up(const dt_shm_stream_t *stream, dt_shm_event_t which)
+{
+    int before = (int)which - 1;
+    if (which == DT_SHM_FILLED)
+        return 0;
+    if (which == DT_SHM_DRAINED && !stream->cross)
+        before = DT_SHM_REDUCED;
+    return stream->stages[which].chunk == stream->stages[before].chunk;
+}
+
 /* 1 when something was done. */
 static int step(dt_shm_stream_t *stream, dt_shm_event_t which)
 {
-    static dt_shm_step_t (*const work[DT_SHM_STAGES])(dt_shm_stream_t *, dt_shm_task_t *,
-                                                      uint64_t) = {
-        [DT_SHM_FILLED] = dt_shm_fill,
-        [DT_SHM_REDUCED] = dt_shm_reduce,
-        [DT_SHM_DRAINED] = dt_shm_drain,
-    };
     dt_shm_stage_t *stage = &stream->stages[which];
-    if (!stage->task || stage->task->path == DT_SHM_UNDECIDED)
+    if (!stage->task || stage->task->path == DT_SHM_UNDECIDED || has_caught_up(stream, which))
         return 0;
-    /* A stage follows on the heels of the one before it. */
-    if (which != DT_SHM_FILLED && stage->chunk == stream->stages[which - 1].chunk)
-        return 0;
+    const work_t *work = stream->cross ? work_across : work_alone;
     dt_shm_step_t result = work[which](stream, stage->task, stage->chunk);
     if (result == DT_SHM_DONE)
         finish_chunk(stream, which);
@@ -209,10 +229,12 @@ void dt_shm_stream_drive(dt_shm_stream_t *stream)
 {
     int moved = 1;
     stream->budget = BUDGET;
-    while (moved && stream->budget > 0) {
+    while (moved && stream->budget > 0 && stream->status == DTRAIN_OK) {
         post(stream);
         decide(stream);
         moved = step(stream, DT_SHM_DRAINED);
+        if (stream->cross)
+            moved |= step(stream, DT_SHM_CROSSED);
         moved |= step(stream, DT_SHM_REDUCED);
         moved |= step(stream, DT_SHM_FILLED);
     }
@@ -233,7 +255,8 @@ void dt_shm_stream_add(dt_shm_stream_t *stream, dt_shm_task_t *task)
         stream->head = task;
     stream->tail = task;
     for (int i = 0; i < DT_SHM_STAGES; i++) {
-        if (!stream->stages[i].task)
+        int is_used = i != DT_SHM_CROSSED || stream->cross;
+        if (is_used && !stream->stages[i].task)
             stream->stages[i].task = task;
     }
     if (!stream->to_decide)

@@ -30,6 +30,23 @@
  * in it, and has a new result when all have drained that chunk. Stages of a rank run in order, so
  * a chunk's input has been read (filled) before its output is written (reduced, drained), which is
  * what makes in-place operation right.
+ *
+ * Where there are other nodes, a stage more brings chunks across to them (shm_cross.c), between
+ * reduce and drain:
+ *
+ *     cross     combines what the nodes have reduced of the own share of the chunk, among the ranks
+ *               of all nodes that have that share.
+ *
+ * The paths are then fewer, and all lead through results in slots: a chunk has room for segments of
+ * all shares, and is drained when the others have crossed with it.
+ *
+ *     DIRECT    as ARENA, but nothing is filled: reduce takes from all ranks' inputs in their
+ * heaps. ARENA     as above, but the own output is drained as well. RELAY     reduce: the root puts
+ * a chunk where results go. cross: the ranks of its share, one in each node, pass it on. drain: out
+ * of the slot of the one in the own node.
+ *
+ * All nodes have the same number of chunks, and cross with them in the same order, though one may
+ * take DIRECT and another ARENA.
  */
 #ifndef DT_COMM_SHM_SHM_STREAM_H
 #define DT_COMM_SHM_SHM_STREAM_H
@@ -59,14 +76,15 @@ typedef struct dt_shm_counter {
 } dt_shm_counter_t;
 
 typedef enum dt_shm_event {
-    DT_SHM_FILLED = 0, /* chunks; the first three are the stages */
+    DT_SHM_FILLED = 0, /* chunks; the first four are the stages */
     DT_SHM_REDUCED = 1,
-    DT_SHM_DRAINED = 2,
-    DT_SHM_POSTED = 3, /* headers */
-    DT_SHM_EVENTS = 4
+    DT_SHM_CROSSED = 2, /* where there are other nodes */
+    DT_SHM_DRAINED = 3,
+    DT_SHM_POSTED = 4, /* headers */
+    DT_SHM_EVENTS = 5
 } dt_shm_event_t;
 
-#define DT_SHM_STAGES 3
+#define DT_SHM_STAGES 4
 
 /* Where a piece is, from the start of its owner's heap. */
 typedef struct dt_shm_descriptor {
@@ -102,7 +120,7 @@ typedef struct dt_shm_layout {
     size_t free_offset;
 } dt_shm_layout_t;
 
-dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size);
+dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size, int crosses);
 
 /* ---- A rank's own ------------------------------------------------------------------------ */
 
@@ -143,8 +161,24 @@ typedef struct dt_shm_watch {
     int last_behind; /* the rank that was behind when we looked */
 } dt_shm_watch_t;
 
+/* A chunk's collective among nodes. */
+typedef struct dt_shm_flight {
+    dt_task_t *task; /* NULL: none is under way */
+    dt_piece_t piece;
+} dt_shm_flight_t;
+
+/* The way to other nodes. */
+typedef struct dt_shm_crossing {
+    dt_backend_t *backend;
+    int node, num_nodes;
+    uint64_t started;          /* collectives */
+    dt_shm_flight_t flights[]; /* by slot */
+} dt_shm_crossing_t;
+
 typedef struct dt_shm_stream {
     int rank, size;
+    dtrain_status_t status;   /* not OK: it has ended, for good */
+    dt_shm_crossing_t *cross; /* NULL: there is no other node */
     dt_shm_layout_t layout;
     dt_shm_board_t **boards; /* size entries; boards[r] is also where heap r starts */
     dt_shm_watch_t watches[DT_SHM_EVENTS];
@@ -195,11 +229,18 @@ typedef enum dt_shm_step {
     DT_SHM_DONE = 2   /* with this chunk */
 } dt_shm_step_t;
 
-/* Chunks of a task whose path was decided; sets its segment. */
-uint64_t dt_shm_task_cut(const dt_shm_stream_t *stream, dt_shm_task_t *task);
-
 dt_shm_step_t dt_shm_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
 dt_shm_step_t dt_shm_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
 dt_shm_step_t dt_shm_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
+
+/* ---- shm_cross.c: the same where there are other nodes; filling is no different ------------- */
+
+/* Also sets out for the other nodes with the chunk. */
+dt_shm_step_t dt_shm_cross_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
+
+/* Done when the chunk is back. Also moves those that set out after it. */
+dt_shm_step_t dt_shm_cross(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
+
+dt_shm_step_t dt_shm_cross_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
 
 #endif

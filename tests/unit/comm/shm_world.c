@@ -139,8 +139,11 @@ static uint8_t *make_expected(const shm_world_t *world, const shm_task_t *task, 
         return make_vector(world, task, index, task->root);
     for (int rank = 0; rank < world->size; rank++)
         vectors[rank] = make_vector(world, task, index, rank);
-    dt_reduce(&reduction, vectors, 1, (const void *const *)vectors, world->size,
-              (size_t)task->count);
+    if (world->variant)
+        world->variant->reduce(world, &reduction, vectors, task->count);
+    else
+        dt_reduce(&reduction, vectors, 1, (const void *const *)vectors, world->size,
+                  (size_t)task->count);
     for (int rank = 1; rank < world->size; rank++)
         free(vectors[rank]);
     return vectors[0];
@@ -170,7 +173,8 @@ static void free_buffer(member_t *member, uint8_t *buffer, int in_library)
         return;
     if (!in_library)
         free(buffer - GUARD);
-    else if (member->backend->ops->deallocate(member->backend, buffer - GUARD) != 0)
+    else if (member->backend &&
+             member->backend->ops->deallocate(member->backend, buffer - GUARD) != 0)
         complain(member, "memory was not taken back", 0);
 }
 
@@ -326,21 +330,39 @@ static void check_item(member_t *member, int index)
 static void open_member(member_t *member)
 {
     member->num_left = member->num_tasks;
-    if (dt_shm_create(member->node, &member->world->tuning, &member->backend) != DTRAIN_OK)
+    const shm_world_t *world = member->world;
+    if (world->variant)
+        world->variant->make_backend(world, member->rank, member->node, &member->backend);
+    else if (dt_shm_create(member->node, &world->tuning, &member->backend) != DTRAIN_OK)
         abort();
     for (int index = 0; index < member->num_tasks; index++)
         make_item(member, index);
 }
 
+/* Buffers of tasks that are given up may be written to until the backend is destroyed, which takes
+ * its memory along. */
+static void give_up(member_t *member)
+{
+    for (int index = 0; index < member->num_started; index++) {
+        if (member->items[index].task && member->items[index].status != DTRAIN_OK)
+            member->backend->ops->release(member->backend, member->items[index].task);
+    }
+    member->backend->ops->destroy(member->backend, 0);
+    member->backend = NULL;
+}
+
 static void close_member(member_t *member)
 {
+    if (member->num_left > 0)
+        give_up(member);
     for (int index = 0; index < member->num_tasks; index++) {
         if (member->num_left == 0 && member->result == 0)
             check_rest(member, index);
     }
     for (int index = 0; index < member->num_tasks; index++)
         free_item(member, index);
-    member->backend->ops->destroy(member->backend, member->num_left == 0);
+    if (member->backend)
+        member->backend->ops->destroy(member->backend, 1);
 }
 
 static int start_next(member_t *member)
@@ -370,9 +392,9 @@ static int progress_one(member_t *member, int index)
     item->status = member->backend->ops->progress(member->backend, item->task);
     if (item->status == DTRAIN_IN_PROGRESS)
         return 0;
-    member->num_left--;
     if (item->status != DTRAIN_OK)
         return complain(member, "progress failed", index);
+    member->num_left--;
     member->backend->ops->release(member->backend, item->task);
     check_item(member, index);
     scribble(member, index);
@@ -414,19 +436,20 @@ static void run_alone(member_t *member)
 
 static void run_interleaved(member_t *members, int size, uint64_t seed)
 {
-    int left = size;
+    int left = size, failed = 0;
+    int64_t calls = 0;
     for (int rank = 0; rank < size; rank++)
         open_member(&members[rank]);
-    for (int64_t calls = 0; left > 0 && calls < CALLS_MAX; calls++) {
+    for (; left > 0 && !failed && calls < CALLS_MAX; calls++) {
         uint64_t choice = shm_random(&seed);
         member_t *member = &members[(choice >> 32) % (uint64_t)size];
-        if (member->num_left == 0 || member->result != 0)
+        if (member->num_left == 0)
             continue;
-        act_once(member, choice & 0xffffffff);
-        left -= member->num_left == 0 || member->result != 0;
+        failed = act_once(member, choice & 0xffffffff);
+        left -= member->num_left == 0;
     }
     for (int rank = 0; rank < size; rank++) {
-        if (members[rank].num_left > 0 && members[rank].result == 0)
+        if (calls == CALLS_MAX && members[rank].num_left > 0)
             complain(&members[rank], "stuck", 0);
     }
     for (int rank = 0; rank < size; rank++)
@@ -474,16 +497,24 @@ static void run_processes(member_t *members, int size)
     }
 }
 
+static void make_nodes(const shm_world_t *world, dt_shm_node_t **nodes)
+{
+    int64_t heap_bytes = world->heap_bytes > 0 ? world->heap_bytes : SHM_WORLD_HEAP;
+    if (world->variant)
+        world->variant->make_nodes(world, heap_bytes, nodes);
+    else if (dt_shm_local_group(world->size, heap_bytes, nodes) != DTRAIN_OK)
+        abort();
+}
+
 int shm_world_run(shm_world_t *world, const shm_task_t *tasks, int num_tasks)
 {
     dt_shm_node_t *nodes[SHM_WORLD_MAX];
-    int64_t heap_bytes = world->heap_bytes > 0 ? world->heap_bytes : SHM_WORLD_HEAP;
     size_t bytes = (size_t)world->size * sizeof(member_t);
     member_t *members =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (members == MAP_FAILED || world->size > SHM_WORLD_MAX || num_tasks > SHM_WORLD_TASKS_MAX ||
-        dt_shm_local_group(world->size, heap_bytes, nodes) != DTRAIN_OK)
+    if (members == MAP_FAILED || world->size > SHM_WORLD_MAX || num_tasks > SHM_WORLD_TASKS_MAX)
         abort();
+    make_nodes(world, nodes);
     for (int rank = 0; rank < world->size; rank++)
         members[rank] = (member_t){.world = world,
                                    .tasks = tasks,

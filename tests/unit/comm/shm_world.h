@@ -47,14 +47,28 @@ typedef enum shm_driver {
     SHM_PROCESSES = 2    /* a process a rank */
 } shm_driver_t;
 
-typedef struct shm_world {
+typedef struct shm_world shm_world_t;
+
+/* For ranks on several nodes: what is done instead, and a context for it. */
+typedef struct shm_variant {
+    void (*make_nodes)(const shm_world_t *world, int64_t heap_bytes, dt_shm_node_t **nodes);
+    void (*make_backend)(const shm_world_t *world, int rank, dt_shm_node_t *node,
+                         dt_backend_t **backend);
+    /* Of all ranks' vectors, into the first. */
+    void (*reduce)(const shm_world_t *world, const dt_reduction_t *reduction, void **vectors,
+                   int64_t count);
+    void *context;
+} shm_variant_t;
+
+struct shm_world {
     int size;
     uint64_t seed; /* of inputs, cuts, places and the order of calls */
     shm_driver_t driver;
     dt_shm_tuning_t tuning;
-    int64_t heap_bytes; /* 0: SHM_WORLD_HEAP */
-    char why[512];      /* written: what was wrong, "" if nothing */
-} shm_world_t;
+    int64_t heap_bytes;           /* 0: SHM_WORLD_HEAP */
+    const shm_variant_t *variant; /* NULL: one node */
+    char why[512];                /* written: what was wrong, "" if nothing */
+};
 
 uint64_t shm_random(uint64_t *state);
 

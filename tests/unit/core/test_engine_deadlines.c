@@ -321,6 +321,7 @@ static void put_stuck_backend(engine_rank_t *self, dt_world_t *world)
         return;
     stuck_backend_t *stuck = engine_buffer(self, sizeof *stuck);
     stuck->ops = *world->backend->ops;
+    stuck->ops.linger = NULL;
     stuck->ops.start = stuck_start;
     stuck->ops.progress = stuck_progress;
     stuck->ops.release = stuck_release;
