@@ -70,6 +70,7 @@ for count in "${counts[@]}"; do
     [[ $count =~ $number ]] || wrong "RANKS_PER_NODE is '$ranks'"
 done
 
+PATH=$PATH:/usr/sbin:/sbin
 for tool in ip tc unshare nsenter setpriv; do
     command -v "$tool" >/dev/null || skip "$tool is not installed (Debian: iproute2, util-linux)"
 done

@@ -38,9 +38,11 @@ static const kind_t kinds[] = {
     {DTRAIN_DTYPE_I32, DTRAIN_OP_AVERAGE, 0, 0, "int32 average"},
 };
 #define NUM_KINDS ((int)(sizeof kinds / sizeof kinds[0]))
+#define NUM_REFERENCES 2 /* the first kinds, of which a plain tree of additions is the result */
+#define REFERENCE_RANKS_MAX 64
 
 typedef struct way {
-    int64_t threshold; /* of fusion; -1: none */
+    int64_t threshold; /* of fusion; 0: the default, -1: none */
     int is_mixed;      /* odd ranks submit in reverse */
     int is_library;    /* buffers from dtrain_mem_alloc */
     int is_in_place;
@@ -242,7 +244,7 @@ static uint64_t reference(const kind_t *kind, int size)
     uint64_t sum = 0;
     for (int t = 0; t < NUM_TENSORS; t++) {
         for (int64_t i = 0; i < counts[t]; i++) {
-            double values[64];
+            double values[REFERENCE_RANKS_MAX];
             for (int rank = 0; rank < size; rank++) {
                 float single;
                 put((char *)&values[rank], kind->dtype, rank, t, i);
@@ -263,7 +265,8 @@ static void print_references(void)
 {
     if (!CHECK_OK(dtrain_init(NULL)))
         return;
-    for (int k = 0; k < 2 && dtrain_rank() == 0 && dtrain_size() <= 64; k++)
+    int is_wanted = dtrain_rank() == 0 && dtrain_size() <= REFERENCE_RANKS_MAX;
+    for (int k = 0; k < NUM_REFERENCES && is_wanted; k++)
         print(&kinds[k], "reference", reference(&kinds[k], dtrain_size()));
     CHECK_OK(dtrain_shutdown());
 }
