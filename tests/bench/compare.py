@@ -38,6 +38,8 @@ def parse_arguments():
     parser.add_argument("--build", default="build/release", metavar="FOLDER",
                         help="build of libdtrain, from the root of the sources (%(default)s)")
     parser.add_argument("--only", default="", metavar="NAME,…", help="these contestants")
+    parser.add_argument("--cases", default="", metavar="CASE,…",
+                        help="of each contestant, runs that begin with these sizes or sets only")
     parser.add_argument("--limit", type=float, default=3, metavar="PERCENT",
                         help="of the machine that others may use (%(default)s)")
     parser.add_argument("--patience", type=float, default=1800, metavar="SECONDS",
@@ -186,11 +188,13 @@ def one_run(contestant, part, arguments, deadline, number, stored):
           f"others used {percent:.1f}%", flush=True)
 
 
-def schedule(contestants, number, first):
+def schedule(contestants, wanted, number, first):
     """(contestant, part) in the order of a round: part after part, over all contestants."""
     turn = (number - 1) * 3 % max(1, len(contestants))
     turned = contestants[turn:] + contestants[:turn]
-    parts = {contestant.name: contestant.parts() for contestant in contestants}
+    parts = {contestant.name: [part for part in contestant.parts()
+                               if not wanted or str(part[0]) in wanted]
+             for contestant in contestants}
     for i in range(max(map(len, parts.values()), default=0)):
         for contestant in turned:
             if i < len(parts[contestant.name]) and (number < first + 2
@@ -204,6 +208,7 @@ def main():
     peers = read_peers()
     cases.write_sets(ROOT / PEERS / "sets")
     contestants = choose(arguments, peers)
+    wanted = set(filter(None, arguments.cases.split(",")))
     deadline = time.monotonic() + arguments.patience
     stored = {"runs": [], "contestants": {}, "failed": {}}
     if arguments.append:
@@ -215,7 +220,7 @@ def main():
                   peers={name: list(found) for name, found in peers.items()})
     first = 1 + max((run["round"] for run in stored["runs"]), default=0)
     for number in range(first, first + arguments.rounds):
-        for contestant, part in schedule(contestants, number, first):
+        for contestant, part in schedule(contestants, wanted, number, first):
             if contestant.name in stored["failed"]:
                 continue
             try:
