@@ -285,6 +285,9 @@ DTRAIN_API const char *dtrain_dtype_name(dtrain_dtype_t dtype);
  *
  * Values of ranks are combined along a balanced binary tree over rank numbers, the same for
  * every element: ((x0 + x1) + (x2 + x3)) + (x4 + x5) for six ranks.
+ * On several nodes that each hold the same number of ranks, but not a power of two of consecutive
+ * ones, 32- and 64-bit floats are combined by such a tree within each node, and then by one over
+ * the nodes: then too the order depends on rank numbers and nodes alone.
  */
 typedef enum dtrain_op {
     DTRAIN_OP_SUM = 0,
