@@ -81,7 +81,8 @@ if [ "$NODES_MEASURE" = yes ]; then
     python3 "$here/link_rate.py" "$network" "${pids[@]}"
 fi
 choose_options
-# Entering a mount namespace changes to its root folder.
+# Entering a mount namespace changes to its root folder. In a group with process 1, what mpirun
+# sends to its group would go to -1: to all processes.
 # shellcheck disable=SC2016
 NODES_PIDS=${pids[*]} nsenter -t "${pids[0]}" -n -u -m \
-    bash -c 'cd "$0" && exec "$@"' "$PWD" "$NODES_MPIRUN" "${options[@]}" "$@" </dev/null
+    bash -c 'cd "$0" && exec setsid "$@"' "$PWD" "$NODES_MPIRUN" "${options[@]}" "$@" </dev/null

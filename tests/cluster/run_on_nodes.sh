@@ -71,7 +71,7 @@ for count in "${counts[@]}"; do
 done
 
 PATH=$PATH:/usr/sbin:/sbin
-for tool in ip tc unshare nsenter setpriv; do
+for tool in ip tc unshare nsenter setpriv setsid; do
     command -v "$tool" >/dev/null || skip "$tool is not installed (Debian: iproute2, util-linux)"
 done
 command -v "$launcher" >/dev/null || skip "$launcher is not installed"
@@ -84,8 +84,9 @@ trial='ip link add name a type veth peer name b && ip link add name c type bridg
     unshare --net --uts --mount hostname trial'
 reason=$("${isolate[@]}" sh -c "$trial" 2>&1) || skip "no network namespaces here: ${reason//$'\n'/; }"
 
+# setsid: mpirun signals process groups, and one that began outside would take its caller down.
 NODES_RATE=$rate NODES_MEASURE=$measure NODES_BY=$by NODES_MPIRUN=$launcher NODES_COUNTS=${counts[*]} \
-    "${isolate[@]}" "$here/inside_nodes.sh" "$@" &
+    "${isolate[@]}" setsid "$here/inside_nodes.sh" "$@" &
 child=$!
 trap 'kill -KILL "$child" 2>/dev/null; exit 143' TERM INT HUP
 wait "$child"
