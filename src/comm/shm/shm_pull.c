@@ -57,11 +57,12 @@ void dt_shm_pull_probe(dt_shm_stream_t *stream)
                           stream->base + 1 + (uint64_t)works, memory_order_release);
 }
 
+/* First whether all have told: what they have told does not change after that. */
 int dt_shm_pull_works(dt_shm_stream_t *stream)
 {
-    if (dt_shm_stream_reached(stream, DT_SHM_PROBED, stream->base + 2))
-        return 1;
-    return dt_shm_stream_reached(stream, DT_SHM_PROBED, stream->base + 1) ? 0 : -1;
+    if (!dt_shm_stream_reached(stream, DT_SHM_PROBED, stream->base + 1))
+        return -1;
+    return dt_shm_stream_reached(stream, DT_SHM_PROBED, stream->base + 2);
 }
 
 dt_shm_step_t dt_shm_pull(dt_shm_stream_t *stream, int rank, void *to, uint64_t address,

@@ -64,8 +64,7 @@
  *
  * A set of ranks has a stream of its own, in regions of its own of its ranks' heaps (shm_sets.c).
  * All that it counts starts at `base`, which is beyond all that earlier sets in the same regions
- * have counted, so that what they left there means nothing to it, and what it leaves means to one
- * of them that its owner is further on.
+ * have counted, so that what they left there means nothing to it.
  */
 #ifndef DT_COMM_SHM_SHM_STREAM_H
 #define DT_COMM_SHM_SHM_STREAM_H

@@ -176,6 +176,7 @@ static void test_shm_read_that_fails_later_ends_the_task_with_its_error(void **s
     calls_left = -1;
     error_given = EPERM;
     close_world(&world);
+    backend_world_free_rest(&world);
 }
 
 /* At the usual sizes, beyond what is moved at a time. */
@@ -224,13 +225,13 @@ static void run_many(int has_threads, uint64_t first, int num_seeds, int num_set
 static void test_shm_collectives_in_flight_in_any_order_of_calls_are_all_right(void **state)
 {
     (void)state;
-    run_many(0, 2000, 40, 0);
+    run_many(0, 2000, 25, 0);
 }
 
 static void test_shm_sets_and_the_world_do_not_mix(void **state)
 {
     (void)state;
-    run_many(0, 3000, 40, 3);
+    run_many(0, 3000, 25, 3);
 }
 
 static void test_shm_sets_of_ranks_on_threads_do_not_mix(void **state)
