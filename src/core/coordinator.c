@@ -127,8 +127,13 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     atomic_fetch_add(&runtime->num_pending, count);
     dt_operation_t *first = last ? last->next : runtime->pending.first;
     for (dt_operation_t *operation = first; operation; operation = operation->next) {
+        operation->submitted_ns = now_ns;
+        operation->deadline_ns =
+            operation->timeout_ns == DT_NEVER ? DT_NEVER : now_ns + operation->timeout_ns;
         if (operation->deadline_ns < runtime->check_ns)
             runtime->check_ns = operation->deadline_ns;
+        if (dt_id_table_set(&runtime->by_id, operation))
+            return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for an operation's id");
     }
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);

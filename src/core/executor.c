@@ -19,8 +19,7 @@ struct dt_bucket {
 };
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, int size,
-                      const dt_plan_policy_t *policy,
-                      void (*done)(void *context, dt_operation_t *operation), void *context)
+                      const dt_plan_policy_t *policy, dt_done_fn_t done, void *context)
 {
     memset(executor, 0, sizeof *executor);
     executor->backend = backend;
@@ -158,8 +157,7 @@ static void finish(dt_executor_t *executor, dt_bucket_t *bucket)
         dt_fusion_unpack(bucket->buffer, bucket->pieces, bucket->count,
                          dt_dtype_size(bucket->collective.reduction.dtype));
     }
-    for (int i = 0; i < bucket->count; i++)
-        executor->done(executor->context, bucket->operations[i]);
+    executor->done(executor->context, bucket->operations, bucket->count);
     recycle(executor, bucket);
 }
 

@@ -39,7 +39,7 @@ static dtrain_status_t find_agreed(dt_runtime_t *runtime, const dt_entry_t *entr
 {
     dt_intake_t *intake = &runtime->intake;
     dt_operation_t *operation = entry->kind == DT_ENTRY_CACHED
-                                    ? dt_intake_find_id(intake, entry->id)
+                                    ? dt_id_table_get(&runtime->by_id, entry->id)
                                     : dt_intake_find(intake, entry->name, entry->name_length);
     if (!operation || operation->is_agreed || operation->is_refused)
         return dt_fail(DTRAIN_ERR_INTERNAL,
