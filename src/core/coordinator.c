@@ -134,6 +134,7 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
             runtime->check_ns = operation->deadline_ns;
         if (dt_id_table_set(&runtime->by_id, operation))
             return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for an operation's id");
+        dt_executor_post(&runtime->executor, operation);
     }
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);

@@ -6,6 +6,9 @@
 #include "base/status.h"
 #include "core/completion.h"
 
+/* Operations of a longer verdict are faster together. */
+#define EAGER_ENTRIES_MAX 8
+
 /* Scratch for at least one more agreed operation. */
 static int reserve(dt_runtime_t *runtime, uint32_t count)
 {
@@ -74,6 +77,9 @@ dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
             continue;
         }
         operation->is_agreed = 1;
+        if (entry.kind == DT_ENTRY_CACHED && entries <= EAGER_ENTRIES_MAX &&
+            dt_executor_take(&runtime->executor, operation))
+            continue;
         if (reserve(runtime, num_agreed))
             return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a verdict");
         runtime->agreed[num_agreed++] = operation;

@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/shm/shm_eager.h"
 #include "comm/shm/shm_stream.h"
 
 /*
@@ -44,7 +45,8 @@ typedef struct shm_backend {
     dt_shm_node_t *node;
     dt_shm_heap_t *heap;
     dt_shm_stream_t stream;
-    dt_shm_task_t *free; /* linked by `after` */
+    dt_shm_eager_t *eager; /* NULL where there are other nodes */
+    dt_shm_task_t *free;   /* linked by `after` */
     int num_free;
 } shm_backend_t;
 
@@ -97,8 +99,9 @@ dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size, int 
                                   round_up(layout.small_bytes, DT_SHM_LINE));
     layout.slot_bytes = layout.input_bytes + layout.chunk_bytes;
     layout.arena_offset = round_up(DT_SHM_MAIL_OFFSET + sizeof(dt_shm_mail_t), DT_SHM_PAGE);
-    layout.free_offset =
-        round_up(layout.arena_offset + (size_t)layout.slots * layout.slot_bytes, HUGE_PAGE);
+    layout.eager_offset =
+        round_up(layout.arena_offset + (size_t)layout.slots * layout.slot_bytes, DT_SHM_PAGE);
+    layout.free_offset = round_up(layout.eager_offset + DT_SHM_EAGER_BYTES, HUGE_PAGE);
     return layout;
 }
 
@@ -244,6 +247,19 @@ static int shm_deallocate(dt_backend_t *backend, void *memory)
     return dt_shm_heap_release(shm->heap, memory);
 }
 
+/* ---- Short inputs --------------------------------------------------------------------------- */
+
+static void shm_post(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes)
+{
+    dt_shm_eager_post(((shm_backend_t *)backend)->eager, slot, in, bytes);
+}
+
+static void shm_take(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction,
+                     void *out, size_t count)
+{
+    dt_shm_eager_take(((shm_backend_t *)backend)->eager, slot, reduction, out, count);
+}
+
 /* ---- Create and destroy ------------------------------------------------------------------ */
 
 static void free_list(dt_shm_task_t *task)
@@ -268,12 +284,26 @@ static void shm_destroy(dt_backend_t *backend, int clean)
     dt_free(shm->stream.boards);
     dt_free(shm->stream.sources);
     dt_free(shm->stream.destinations);
+    dt_shm_eager_free(shm->eager);
     dt_shm_heap_free(shm->heap);
     dt_shm_node_free(shm->node);
     dt_free(shm);
 }
 
 static const dt_backend_ops_t shm_ops = {
+    .name = "shm",
+    .start = shm_start,
+    .progress = shm_progress,
+    .release = shm_release,
+    .destroy = shm_destroy,
+    .allocate = shm_allocate,
+    .deallocate = shm_deallocate,
+    .post = shm_post,
+    .take = shm_take,
+};
+
+/* What is reduced in this node alone is of no use. */
+static const dt_backend_ops_t across_ops = {
     .name = "shm",
     .start = shm_start,
     .progress = shm_progress,
@@ -299,6 +329,19 @@ static int fill_stream(dt_shm_stream_t *stream, const dt_shm_node_t *node)
     return 0;
 }
 
+static int make_eager(shm_backend_t *shm)
+{
+    const dt_shm_stream_t *stream = &shm->stream;
+    uint8_t **places = dt_calloc((size_t)stream->size, sizeof *places);
+    if (!places)
+        return -1;
+    for (int rank = 0; rank < stream->size; rank++)
+        places[rank] = (uint8_t *)stream->boards[rank] + stream->layout.eager_offset;
+    shm->eager = dt_shm_eager_create(places, stream->rank, stream->size);
+    dt_free(places);
+    return shm->eager ? 0 : -1;
+}
+
 static dt_shm_crossing_t *make_crossing(const dt_shm_cross_t *cross, int slots)
 {
     dt_shm_crossing_t *made = dt_calloc(1, sizeof *made + (size_t)slots * sizeof made->flights[0]);
@@ -315,14 +358,14 @@ static dtrain_status_t fill_backend(shm_backend_t *shm, dt_shm_node_t *node,
                                     const dt_shm_layout_t *layout, dt_shm_crossing_t *crossing)
 {
     const dt_shm_mapping_t *mapping = node->mapping;
-    shm->base.ops = &shm_ops;
+    shm->base.ops = crossing ? &across_ops : &shm_ops;
     shm->base.takes_pieces = 1;
     shm->node = node;
     shm->stream.layout = *layout;
     shm->stream.cross = crossing;
     shm->heap = dt_shm_heap_create(dt_shm_mapping_heap(mapping, node->rank) + layout->free_offset,
                                    mapping->bytes - layout->free_offset);
-    if (!shm->heap || fill_stream(&shm->stream, node) != 0) {
+    if (!shm->heap || fill_stream(&shm->stream, node) != 0 || (!crossing && make_eager(shm))) {
         shm_destroy(&shm->base, 0);
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for the shm backend");
     }

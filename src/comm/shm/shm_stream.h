@@ -107,8 +107,8 @@ typedef struct dt_shm_board {
 /* Where the post of shm_control.h is, from the start of each heap: behind the board. */
 #define DT_SHM_MAIL_OFFSET ((sizeof(dt_shm_board_t) + DT_SHM_PAGE - 1) / DT_SHM_PAGE * DT_SHM_PAGE)
 
-/* Where the parts of a heap are: the board at 0, the post, the arena, and what is left to
- * allocate. */
+/* Where the parts of a heap are: the board at 0, the post, the arena, short inputs, and
+ * what is left to allocate. */
 typedef struct dt_shm_layout {
     int slots;
     size_t tiny_bytes;   /* longest vector of a task without a header */
@@ -117,6 +117,7 @@ typedef struct dt_shm_layout {
     size_t input_bytes;  /* of a slot: for the other ranks' shares, or a small vector */
     size_t slot_bytes;   /* inputs, and the result of the own share */
     size_t arena_offset; /* from the start of the heap */
+    size_t eager_offset;
     size_t free_offset;
 } dt_shm_layout_t;
 
