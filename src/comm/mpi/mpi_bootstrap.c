@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_call.h"
@@ -74,6 +75,7 @@ static dtrain_status_t greet(dt_mpi_bootstrap_t *self, dtrain_status_t status)
     if (status == DTRAIN_OK)
         status = make_backend(self);
     dt_mpi_hello_write(own, self->config, status);
+    dt_fault_point(DT_FAULT_INIT_HELLO);
     status = dt_mpi_check(MPI_Iallgather(own, DT_MPI_HELLO_BYTES, MPI_BYTE, self->hellos,
                                          DT_MPI_HELLO_BYTES, MPI_BYTE, self->comm, &request),
                           "MPI_Iallgather");
@@ -219,6 +221,7 @@ static dtrain_status_t connect_control(dt_mpi_bootstrap_t *self)
     if (self->deadline_ns < least)
         self->deadline_ns = least;
     self->is_agreed = 0;
+    dt_fault_point(DT_FAULT_INIT_CONNECT);
     return self->rank == 0 ? connect_as_hub(self) : connect_to_hub(self);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -85,6 +86,7 @@ static dtrain_status_t join_comm(MPI_Comm comm, int has_comm, dt_config_t *confi
                                  dt_world_t *world)
 {
     int may_call = 0;
+    dt_fault_point(DT_FAULT_INIT_MPI);
     dtrain_status_t status = dt_mpi_library_enter(config->mpi_threads, has_comm, &may_call);
     if (status != DTRAIN_OK && !may_call)
         return status;
