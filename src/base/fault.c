@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -141,6 +142,16 @@ static void leave_word(void)
     close(file);
 }
 
+/* Also on the background thread, which blocks all signals. */
+static void die_of(int number)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+}
+
 static void act(void)
 {
     leave_word();
@@ -156,7 +167,7 @@ static void act(void)
     case ABORT:
         abort();
     default:
-        raise(SIGSEGV);
+        die_of(SIGSEGV);
         break;
     }
 }

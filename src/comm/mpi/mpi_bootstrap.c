@@ -28,7 +28,7 @@ static int64_t after(int64_t now, int64_t span)
 dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *request,
                                        const char *what)
 {
-    dtrain_status_t status = dt_mpi_finish(request, self->deadline_ns, what);
+    dtrain_status_t status = dt_mpi_watch_finish(&self->watch, request, self->deadline_ns, what);
     self->is_pending = status != DTRAIN_OK;
     if (status == DTRAIN_ERR_TIMEOUT)
         return dt_fail(status,
@@ -46,6 +46,8 @@ static dtrain_status_t duplicate(dt_mpi_bootstrap_t *self, MPI_Comm comm)
     dtrain_status_t status = dt_mpi_check(MPI_Comm_rank(comm, &self->rank), "MPI_Comm_rank");
     if (status == DTRAIN_OK)
         status = dt_mpi_check(MPI_Comm_size(comm, &self->size), "MPI_Comm_size");
+    if (status == DTRAIN_OK && self->size > 1)
+        dt_mpi_watch_open(&self->watch, comm);
     if (status == DTRAIN_OK)
         status = dt_mpi_check(MPI_Comm_idup(comm, &self->comm, &request), "MPI_Comm_idup");
     if (status == DTRAIN_OK)
@@ -114,7 +116,7 @@ dtrain_status_t dt_mpi_bootstrap_poll(void *context)
         MPI_Iprobe(MPI_ANY_SOURCE, FAILURE_TAG, self->comm, &found, &probed), "MPI_Iprobe");
     if (status == DTRAIN_OK && found && self->rank == 0)
         status = hear_failure(self, probed.MPI_SOURCE);
-    return status;
+    return status == DTRAIN_OK ? dt_mpi_watch_check(&self->watch) : status;
 }
 
 /* This rank fails, but MPI may still hold the message that tells the others why. */
@@ -253,6 +255,8 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
 
 void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self)
 {
+    self->num_watched = self->watch.count;
+    dt_mpi_watch_close(&self->watch);
     if (self->is_pending)
         return;
     dt_free(self->hellos);
