@@ -136,7 +136,8 @@ static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t st
 {
     MPI_Request request;
     dt_mpi_hello_t *own = &self->hellos[self->size];
-    int64_t limit = dt_now_ns() + SETTLE_NS;
+    /* Of a death rank 0 mostly knows, and it may be rank 0's. */
+    int64_t limit = dt_now_ns() + (status == DTRAIN_ERR_RANK_LOST ? SETTLE_NS / 5 : SETTLE_NS);
     dt_mpi_hello_write(own, self->config, status);
     if (MPI_Isend(own, DT_MPI_HELLO_BYTES, MPI_BYTE, 0, FAILURE_TAG, self->comm, &request) ==
         MPI_SUCCESS)
