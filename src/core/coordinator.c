@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -141,6 +142,7 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     put_bits(&runtime->message, first);
     put_requests(&runtime->message, first);
     dt_put_u32(&runtime->message, 0); /* withdrawals */
+    dt_fault_point(DT_FAULT_NEGOTIATE);
     return send_to_root(runtime, now_ns);
 }
 
@@ -296,11 +298,16 @@ static dtrain_status_t say_bye(dt_runtime_t *runtime, int *moved)
     *moved = 1;
     end_held(runtime);
     atomic_store(&runtime->has_said_bye, 1);
-    if (is_root(runtime))
-        return dt_negotiator_bye(runtime->negotiator, 0);
-    dt_buffer_clear(&runtime->message);
-    dt_put_header(&runtime->message, DT_MESSAGE_BYE);
-    return send_to_root(runtime, 0);
+    dtrain_status_t status;
+    if (is_root(runtime)) {
+        status = dt_negotiator_bye(runtime->negotiator, 0);
+    } else {
+        dt_buffer_clear(&runtime->message);
+        dt_put_header(&runtime->message, DT_MESSAGE_BYE);
+        status = send_to_root(runtime, 0);
+    }
+    dt_fault_point(DT_FAULT_SHUTDOWN_WAIT);
+    return status;
 }
 
 /* An operation whose deadline has passed. 1 when rank 0 is to be told. */

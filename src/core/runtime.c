@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -21,6 +22,7 @@ static void operations_done(void *context, dt_operation_t *const *operations, in
 dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
                                   const dt_clock_t *clock, dt_runtime_t **runtime_out)
 {
+    dt_fault_point(DT_FAULT_INIT_START);
     dt_runtime_t *runtime = dt_calloc(1, sizeof *runtime);
     if (!runtime) {
         dt_world_close(world, 0);
@@ -68,6 +70,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
 {
     dt_baton_stop(runtime);
     report_handles(runtime);
+    dt_fault_point(DT_FAULT_SHUTDOWN_LEAVE);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
     dt_executor_abandon(&runtime->executor);
     dt_world_close(&runtime->world, is_clean);
@@ -221,6 +224,7 @@ dtrain_status_t dt_runtime_abort(dt_runtime_t *runtime, int code, const char *wh
 
 dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime)
 {
+    dt_fault_point(DT_FAULT_SHUTDOWN_BYE);
     dt_intake_close(&runtime->intake, DTRAIN_ERR_SHUT_DOWN, "this rank has called dtrain_shutdown");
     atomic_store(&runtime->wants_bye, 1);
     dt_baton_notify(runtime);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/runtime.h"
@@ -179,6 +180,7 @@ static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t
     dt_operation_t *operation = dt_handle_acquire(runtime->handles);
     if (!operation)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", name);
+    dt_fault_point(DT_FAULT_ENQUEUE);
     uint64_t id = atomic_load_explicit(&operation->handle, memory_order_relaxed);
     const char *kind = dt_kind_name((uint8_t)submission->kind);
     dtrain_status_t status = check_options(options, kind, name);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
@@ -58,6 +59,7 @@ static dtrain_status_t find_agreed(dt_runtime_t *runtime, const dt_entry_t *entr
 
 dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
 {
+    dt_fault_point(DT_FAULT_VERDICT);
     uint32_t entries = dt_get_u32(reader);
     uint32_t num_agreed = 0;
     for (uint32_t i = 0; i < entries; i++) {

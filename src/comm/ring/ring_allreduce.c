@@ -1,5 +1,6 @@
 #include "comm/ring/ring_task.h"
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -170,6 +171,7 @@ static void reduce(context_t *context, dt_ring_slot_t *slot)
         for (int step = 1; step <= num_peers; step++)
             task->sources[dt_schedule_behind(p2p->rank, p2p->size, step)] =
                 slot->staging + (size_t)(step - 1) * task->stride;
+        dt_fault_point(DT_FAULT_REDUCE);
         dt_reduce(&task->reduction, &destination, 1, task->sources, p2p->size,
                   (size_t)(own.hi - own.lo));
         context->budget -= (int64_t)length_of(task, own) * p2p->size;
