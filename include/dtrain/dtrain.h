@@ -186,7 +186,8 @@ DTRAIN_API dtrain_status_t dtrain_config_set(dtrain_config_t *config, const char
  * so. Starts one background thread. `config` may be NULL for the defaults; it is copied.
  *
  * Blocks until all ranks are here, or init_timeout_ms. Errors: ALREADY_INITIALIZED (the world
- * is unharmed), CONFIG, TIMEOUT, COMMUNICATION, OUT_OF_MEMORY; UNSUPPORTED when the
+ * is unharmed), CONFIG, TIMEOUT, RANK_LOST (a rank of this node died meanwhile), COMMUNICATION,
+ * OUT_OF_MEMORY; UNSUPPORTED when the
  * application initialised MPI with too low a thread level, when MPI was finalized already, or
  * when the launcher belongs to another MPI than the library. After an error nothing is left
  * initialised. May be called again after dtrain_shutdown.

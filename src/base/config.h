@@ -58,4 +58,7 @@ void dt_config_write_markdown(FILE *out);
  */
 int dt_config_launcher_size(const char **variable);
 
+/* Sets a variable of another library in this process's environment, unless it is set. */
+void dt_config_suggest(const char *variable, const char *value);
+
 #endif

@@ -113,9 +113,9 @@ static void park(dt_baton_t *baton)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    baton->is_parked = 1;
+    atomic_store(&baton->is_parked, 1);
     wait_moved(baton, time.tv_sec * DT_NS_PER_S + time.tv_nsec + PARK_NS);
-    baton->is_parked = 0;
+    atomic_store(&baton->is_parked, 0);
 }
 
 static void *thread_main(void *argument)
@@ -266,8 +266,11 @@ void dt_baton_notify(dt_runtime_t *runtime)
         runtime->world.control->ops->wake(runtime->world.control);
         return;
     }
+    /* It parks only beside a helper, who looks at what was left here when it leaves. */
+    if (!atomic_load(&baton->is_parked))
+        return;
     pthread_mutex_lock(&baton->gate);
-    if (baton->is_parked && !baton->is_held)
+    if (atomic_load(&baton->is_parked) && !baton->is_held)
         pthread_cond_broadcast(&baton->moved);
     pthread_mutex_unlock(&baton->gate);
 }
@@ -324,7 +327,7 @@ static void hand_over(dt_runtime_t *runtime)
 {
     dt_baton_t *baton = &runtime->baton;
     int is_needed = is_thread_needed(runtime);
-    if (atomic_load(&baton->sleepers) > 0 || (is_needed && baton->is_parked))
+    if (atomic_load(&baton->sleepers) > 0 || (is_needed && atomic_load(&baton->is_parked)))
         pthread_cond_broadcast(&baton->moved);
     else if (is_needed && baton->has_thread)
         runtime->world.control->ops->wake(runtime->world.control);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -127,14 +128,21 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     atomic_fetch_add(&runtime->num_pending, count);
     dt_operation_t *first = last ? last->next : runtime->pending.first;
     for (dt_operation_t *operation = first; operation; operation = operation->next) {
+        operation->submitted_ns = now_ns;
+        operation->deadline_ns =
+            operation->timeout_ns == DT_NEVER ? DT_NEVER : now_ns + operation->timeout_ns;
         if (operation->deadline_ns < runtime->check_ns)
             runtime->check_ns = operation->deadline_ns;
+        if (dt_id_table_set(&runtime->by_id, operation))
+            return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for an operation's id");
+        dt_executor_post(&runtime->executor, operation);
     }
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
     put_bits(&runtime->message, first);
     put_requests(&runtime->message, first);
     dt_put_u32(&runtime->message, 0); /* withdrawals */
+    dt_fault_point(DT_FAULT_NEGOTIATE);
     return send_to_root(runtime, now_ns);
 }
 
@@ -290,11 +298,16 @@ static dtrain_status_t say_bye(dt_runtime_t *runtime, int *moved)
     *moved = 1;
     end_held(runtime);
     atomic_store(&runtime->has_said_bye, 1);
-    if (is_root(runtime))
-        return dt_negotiator_bye(runtime->negotiator, 0);
-    dt_buffer_clear(&runtime->message);
-    dt_put_header(&runtime->message, DT_MESSAGE_BYE);
-    return send_to_root(runtime, 0);
+    dtrain_status_t status;
+    if (is_root(runtime)) {
+        status = dt_negotiator_bye(runtime->negotiator, 0);
+    } else {
+        dt_buffer_clear(&runtime->message);
+        dt_put_header(&runtime->message, DT_MESSAGE_BYE);
+        status = send_to_root(runtime, 0);
+    }
+    dt_fault_point(DT_FAULT_SHUTDOWN_WAIT);
+    return status;
 }
 
 /* An operation whose deadline has passed. 1 when rank 0 is to be told. */

@@ -19,8 +19,7 @@ struct dt_bucket {
 };
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, int size,
-                      const dt_plan_policy_t *policy,
-                      void (*done)(void *context, dt_operation_t *operation), void *context)
+                      const dt_plan_policy_t *policy, dt_done_fn_t done, void *context)
 {
     memset(executor, 0, sizeof *executor);
     executor->backend = backend;
@@ -158,9 +157,44 @@ static void finish(dt_executor_t *executor, dt_bucket_t *bucket)
         dt_fusion_unpack(bucket->buffer, bucket->pieces, bucket->count,
                          dt_dtype_size(bucket->collective.reduction.dtype));
     }
-    for (int i = 0; i < bucket->count; i++)
-        executor->done(executor->context, bucket->operations[i]);
+    executor->done(executor->context, bucket->operations, bucket->count);
     recycle(executor, bucket);
+}
+
+static dt_reduction_t reduction_of(const dt_executor_t *executor, const dt_signature_t *signature)
+{
+    return (dt_reduction_t){.dtype = (dtrain_dtype_t)signature->dtype,
+                            .op = (dtrain_op_t)signature->op,
+                            .divisor = signature->op == DTRAIN_OP_AVERAGE ? executor->size : 1,
+                            .prescale = signature->prescale,
+                            .postscale = signature->postscale};
+}
+
+/* The same answer on all ranks, for an operation that all know by its id. */
+static int is_eager(const dt_executor_t *executor, const dt_operation_t *operation)
+{
+    return executor->backend->ops->post && operation->id < DT_EAGER_SLOTS &&
+           operation->signature.kind == DT_KIND_ALLREDUCE && operation->bytes > 0 &&
+           operation->bytes <= DT_EAGER_BYTES;
+}
+
+void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation)
+{
+    dt_backend_t *backend = executor->backend;
+    if (is_eager(executor, operation))
+        backend->ops->post(backend, operation->id, operation->in, (size_t)operation->bytes);
+}
+
+int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation)
+{
+    dt_backend_t *backend = executor->backend;
+    if (!is_eager(executor, operation))
+        return 0;
+    dt_reduction_t reduction = reduction_of(executor, &operation->signature);
+    backend->ops->take(backend, operation->id, &reduction, operation->out,
+                       (size_t)operation->count);
+    executor->done(executor->context, &operation, 1);
+    return 1;
 }
 
 /* Fills in the collective. 0 when it cannot start yet since all fusion buffers are in use. */
@@ -173,11 +207,7 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, int
     memset(collective, 0, sizeof *collective);
     collective->kind = signature->kind == DT_KIND_BROADCAST ? DT_BROADCAST : DT_ALLREDUCE;
     collective->root = signature->root;
-    collective->reduction.dtype = dtype;
-    collective->reduction.op = (dtrain_op_t)signature->op;
-    collective->reduction.divisor = signature->op == DTRAIN_OP_AVERAGE ? executor->size : 1;
-    collective->reduction.prescale = signature->prescale;
-    collective->reduction.postscale = signature->postscale;
+    collective->reduction = reduction_of(executor, signature);
     collective->pieces = bucket->pieces;
     collective->num_pieces = bucket->count;
     collective->count = bucket->bytes / element;

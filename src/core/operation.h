@@ -14,9 +14,9 @@ typedef struct dt_operation {
     /* The handle. */
     _Atomic uint64_t handle; /* [atomic] 0 while the slot is free */
     _Atomic uint32_t done;   /* [atomic] release: status and error are set, nothing changes more */
-    dtrain_status_t status;  /* [done]; for a refused call, why, from the start */
-    char *error;             /* [done] its text, or NULL; ditto */
-    int is_refused;          /* the call failed; it only tells the other ranks, and has no user */
+    _Atomic dtrain_status_t status; /* [done]; for a refused call, why, from the start */
+    char *error;                    /* [done] its text, or NULL; ditto */
+    int is_refused; /* the call failed; it only tells the other ranks, and has no user */
 
     /* What is to be done: [const] from submit on. */
     dt_signature_t signature;
@@ -24,15 +24,16 @@ typedef struct dt_operation {
     void *out;
     int64_t count; /* elements */
     int64_t bytes;
-    int64_t submitted_ns;
+    int64_t timeout_ns; /* DT_NEVER: none */
 
     dt_name_t *name; /* [intake lock] */
     uint32_t id;     /* [intake lock] until taken, then [coordinator]; DT_ID_NONE: not cached */
 
     /* The coordinator's. */
-    int64_t deadline_ns; /* DT_NEVER: none */
-    int is_agreed;       /* all ranks have it */
-    int is_withdrawn;    /* the deadline passed; rank 0 was told */
+    int64_t submitted_ns; /* when it was taken: a clock a submission costs more than that is off */
+    int64_t deadline_ns;  /* DT_NEVER: none */
+    int is_agreed;        /* all ranks have it */
+    int is_withdrawn;     /* the deadline passed; rank 0 was told */
     struct dt_operation *next, *previous;
 } dt_operation_t;
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -13,14 +14,15 @@ static dtrain_status_t no_memory(void)
     return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the runtime");
 }
 
-static void operation_done(void *context, dt_operation_t *operation)
+static void operations_done(void *context, dt_operation_t *const *operations, int n)
 {
-    dt_complete(context, operation, DTRAIN_OK, NULL);
+    dt_complete_well(context, operations, n);
 }
 
 dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
                                   const dt_clock_t *clock, dt_runtime_t **runtime_out)
 {
+    dt_fault_point(DT_FAULT_INIT_START);
     dt_runtime_t *runtime = dt_calloc(1, sizeof *runtime);
     if (!runtime) {
         dt_world_close(world, 0);
@@ -36,7 +38,7 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     dt_plan_policy_t policy = {.threshold = config->fusion_threshold,
                                .tensor_limit = config->fusion_tensor_limit};
     dt_executor_init(&runtime->executor, runtime->world.backend, topology->size, &policy,
-                     operation_done, runtime);
+                     operations_done, runtime);
     runtime->handles = dt_handle_table_create();
     if (topology->rank == 0)
         runtime->negotiator = dt_negotiator_create(topology);
@@ -68,6 +70,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
 {
     dt_baton_stop(runtime);
     report_handles(runtime);
+    dt_fault_point(DT_FAULT_SHUTDOWN_LEAVE);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
     dt_executor_abandon(&runtime->executor);
     dt_world_close(&runtime->world, is_clean);
@@ -76,6 +79,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_user_memory_free_all(&runtime->memory);
     dt_negotiator_free(runtime->negotiator);
     dt_intake_free(&runtime->intake);
+    dt_id_table_free(&runtime->by_id);
     dt_handle_table_free(runtime->handles);
     dt_buffer_free(&runtime->message);
     dt_free(runtime->agreed);
@@ -85,47 +89,81 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_free(runtime);
 }
 
+static dtrain_status_t stale(dtrain_handle_t handle)
+{
+    return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
+                   (unsigned long long)handle);
+}
+
 dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done)
 {
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     if (!operation)
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
-                       (unsigned long long)handle);
+        return stale(handle);
     *done = (int)atomic_load_explicit(&operation->done, memory_order_acquire);
     return DTRAIN_OK;
 }
 
 typedef struct waited {
-    dt_operation_t *operation;
-    dtrain_handle_t handle;
+    dt_runtime_t *runtime;
+    const dtrain_handle_t *handles;
+    int count;
+    int num_done; /* so many from the first on are */
 } waited_t;
 
-/* Also when another thread has released it meanwhile. */
-static int is_operation_done(void *argument)
+/* A handle that is none, or that another thread has released meanwhile, is not waited for. */
+static int are_all_done(void *argument)
 {
     waited_t *waited = argument;
-    return atomic_load(&waited->operation->done) ||
-           atomic_load(&waited->operation->handle) != waited->handle;
+    for (; waited->num_done < waited->count; waited->num_done++) {
+        dtrain_handle_t handle = waited->handles[waited->num_done];
+        const dt_operation_t *operation = dt_handle_find(waited->runtime->handles, handle);
+        if (operation && !atomic_load(&operation->done) &&
+            atomic_load(&operation->handle) == handle)
+            return 0;
+    }
+    return 1;
+}
+
+static dtrain_status_t result_of(dt_runtime_t *runtime, dtrain_handle_t handle)
+{
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    dtrain_status_t status;
+    char text[DT_ERROR_MAX];
+    if (!operation ||
+        dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))
+        return stale(handle);
+    return status == DTRAIN_OK ? status : dt_fail(status, "%s", text);
 }
 
 dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms)
 {
-    waited_t waited = {dt_handle_find(runtime->handles, handle), handle};
-    if (!waited.operation)
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
-                       (unsigned long long)handle);
+    waited_t waited = {.runtime = runtime, .handles = &handle, .count = 1};
     int64_t deadline_ns = DT_NEVER;
     if (timeout_ms >= 0)
         deadline_ns = runtime->clock.now(runtime->clock.context) + timeout_ms * DT_NS_PER_MS;
-    if (!dt_baton_help(runtime, is_operation_done, &waited, deadline_ns))
+    if (!dt_baton_help(runtime, are_all_done, &waited, deadline_ns))
         return DTRAIN_IN_PROGRESS;
-    dtrain_status_t status;
+    return result_of(runtime, handle);
+}
+
+dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
+                                    dtrain_status_t *each)
+{
+    waited_t waited = {.runtime = runtime, .handles = handles, .count = n};
+    dtrain_status_t first = DTRAIN_OK;
     char text[DT_ERROR_MAX];
-    if (dt_handle_result(runtime->handles, waited.operation, handle, &status, text, sizeof text))
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE,
-                       "handle %#llx was released while it was waited for",
-                       (unsigned long long)handle);
-    return status == DTRAIN_OK ? status : dt_fail(status, "%s", text);
+    dt_baton_help(runtime, are_all_done, &waited, DT_NEVER);
+    for (int i = 0; i < n; i++) {
+        dtrain_status_t status = result_of(runtime, handles[i]);
+        if (status != DTRAIN_OK && first == DTRAIN_OK) {
+            first = status;
+            snprintf(text, sizeof text, "%s", dt_last_error());
+        }
+        if (each)
+            each[i] = status;
+    }
+    return first == DTRAIN_OK ? first : dt_fail(first, "%s", text);
 }
 
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle)
@@ -134,8 +172,7 @@ dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle
     if (operation && !atomic_load_explicit(&operation->done, memory_order_acquire))
         return DTRAIN_IN_PROGRESS;
     if (!operation || dt_handle_release(runtime->handles, operation, handle))
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
-                       (unsigned long long)handle);
+        return stale(handle);
     return DTRAIN_OK;
 }
 
@@ -144,16 +181,14 @@ dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t h
 {
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     if (!operation)
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
-                       (unsigned long long)handle);
+        return stale(handle);
     if (!text || cap == 0)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_handle_error: no room for the text");
     dtrain_status_t status;
     text[0] = '\0';
     if (atomic_load_explicit(&operation->done, memory_order_acquire) &&
         dt_handle_result(runtime->handles, operation, handle, &status, text, cap))
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx was released meanwhile",
-                       (unsigned long long)handle);
+        return stale(handle);
     return DTRAIN_OK;
 }
 
@@ -189,6 +224,7 @@ dtrain_status_t dt_runtime_abort(dt_runtime_t *runtime, int code, const char *wh
 
 dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime)
 {
+    dt_fault_point(DT_FAULT_SHUTDOWN_BYE);
     dt_intake_close(&runtime->intake, DTRAIN_ERR_SHUT_DOWN, "this rank has called dtrain_shutdown");
     atomic_store(&runtime->wants_bye, 1);
     dt_baton_notify(runtime);

@@ -16,6 +16,7 @@
 #include "core/baton.h"
 #include "core/executor.h"
 #include "core/handle_table.h"
+#include "core/id_table.h"
 #include "core/intake.h"
 #include "core/negotiator.h"
 #include "core/user_memory.h"
@@ -49,6 +50,7 @@ struct dt_runtime {
 
     /* [baton] */
     dt_operation_list_t pending; /* taken from the intake, not done */
+    dt_id_table_t by_id;         /* those of them that have an id */
     dt_negotiator_t *negotiator; /* on rank 0, else NULL */
     dt_executor_t executor;
     dt_buffer_t message;     /* being written */
@@ -83,6 +85,8 @@ dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *
 dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done);
 /* timeout_ms < 0: until it is done. */
 dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms);
+dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
+                                    dtrain_status_t *each);
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle);
 dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t handle, char *text,
                                         size_t cap);

@@ -22,7 +22,7 @@ typedef struct dt_signature {
     int32_t root;
     int32_t pset;
     double prescale, postscale;
-    int64_t shape[DTRAIN_NDIM_MAX]; /* ndim are used, the others are 0 */
+    int64_t shape[DTRAIN_NDIM_MAX]; /* ndim are used, the others are not looked at */
 } dt_signature_t;
 
 const char *dt_kind_name(uint8_t kind);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/runtime.h"
@@ -143,15 +144,13 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
     return check_buffers(operation, name, topology->rank);
 }
 
-static void set_deadline(const dt_runtime_t *runtime, const dtrain_options_t *options,
-                         dt_operation_t *operation)
+static void set_timeout(const dt_runtime_t *runtime, const dtrain_options_t *options,
+                        dt_operation_t *operation)
 {
-    int64_t timeout_ns = runtime->config.timeout_ns;
+    operation->timeout_ns = runtime->config.timeout_ns;
     if (options->timeout_ms != 0)
-        timeout_ns = options->timeout_ms < 0 ? DT_NEVER : options->timeout_ms * DT_NS_PER_MS;
-    operation->submitted_ns = runtime->clock.now(runtime->clock.context);
-    operation->deadline_ns =
-        timeout_ns == DT_NEVER ? DT_NEVER : operation->submitted_ns + timeout_ns;
+        operation->timeout_ns =
+            options->timeout_ms < 0 ? DT_NEVER : options->timeout_ms * DT_NS_PER_MS;
 }
 
 /* Lets the other ranks know of a call that was refused here, so that theirs does not wait for it.
@@ -181,11 +180,12 @@ static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t
     dt_operation_t *operation = dt_handle_acquire(runtime->handles);
     if (!operation)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", name);
+    dt_fault_point(DT_FAULT_ENQUEUE);
     uint64_t id = atomic_load_explicit(&operation->handle, memory_order_relaxed);
     const char *kind = dt_kind_name((uint8_t)submission->kind);
     dtrain_status_t status = check_options(options, kind, name);
-    set_deadline(runtime, status == DTRAIN_OK ? options : &defaults, operation);
-    memset(&operation->signature, 0, sizeof operation->signature);
+    set_timeout(runtime, status == DTRAIN_OK ? options : &defaults, operation);
+    memset(&operation->signature, 0, offsetof(dt_signature_t, shape));
     operation->signature.kind = (uint8_t)submission->kind;
     if (status == DTRAIN_OK)
         status = describe(runtime, submission, options, name, operation);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_tuning.h"
 #include "comm/mpi/mpi_world.h"
 
 static struct {
@@ -65,6 +66,7 @@ static void finalize_at_exit(void)
 static dtrain_status_t initialize(void)
 {
     int level = MPI_THREAD_SINGLE;
+    dt_mpi_tune();
     dtrain_status_t status =
         dt_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
     if (status != DTRAIN_OK)

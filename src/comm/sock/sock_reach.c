@@ -146,6 +146,10 @@ static dtrain_status_t reach(caller_t *caller, const target_t *targets, int num_
         }
         dt_sock_wait(-1, 0, earlier(dt_now_ns() + PAUSE_NS, caller->deadline_ns),
                      caller->meanwhile);
+        dtrain_status_t health =
+            caller->meanwhile.call ? caller->meanwhile.call(caller->meanwhile.context) : DTRAIN_OK;
+        if (health != DTRAIN_OK) /* rank 0 may have given up for it, and listens no more */
+            return health;
         if (dt_now_ns() >= caller->deadline_ns)
             return dt_fail(DTRAIN_ERR_TIMEOUT, "rank %d cannot connect to rank 0 (%s)",
                            caller->rank, caller->failure);

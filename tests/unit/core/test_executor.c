@@ -88,10 +88,11 @@ typedef struct bench {
     int num, num_done;
 } bench_t;
 
-static void note_done(void *context, dt_operation_t *operation)
+static void note_done(void *context, dt_operation_t *const *operations, int n)
 {
     bench_t *bench = context;
-    bench->done[bench->num_done++] = operation;
+    for (int i = 0; i < n; i++)
+        bench->done[bench->num_done++] = operations[i];
 }
 
 static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int takes_pieces)
