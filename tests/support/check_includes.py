@@ -26,7 +26,7 @@ LAYERS = {
 # Folders of comm/. Building blocks (what moves data or messages) do not see each other but for
 # what is named here; worlds (what finds the ranks) are made of blocks and do not see each other.
 # Shared memory comes to be by descriptors that are passed over a socket.
-BLOCKS = {"algo": set(), "hier": set(), "ring": {"algo"}, "shm": {"algo", "sock"}, "sock": set(),
+BLOCKS = {"algo": set(), "detect": {"sock"}, "hier": set(), "ring": {"algo"}, "shm": {"algo", "sock"}, "sock": set(),
           "nccl": set()}
 WORLDS = {"self", "loopback", "mpi"}
 # The headers of worlds that are seen from outside, and from where: whoever chooses a world has to

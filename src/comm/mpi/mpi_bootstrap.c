@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_detect.h"
 #include "comm/mpi/mpi_node.h"
 #include "comm/mpi/mpi_p2p.h"
 #include "comm/ring/ring.h"
@@ -249,6 +250,8 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
         status = connect_control(self);
     if (status == DTRAIN_OK && self->size > 1)
         status = dt_mpi_node_join(self);
+    if (status == DTRAIN_OK && self->size > 1)
+        status = dt_mpi_detect_join(self, all_share_sockets(self));
     if (status != DTRAIN_OK && self->is_agreed)
         settle(self);
     return status;

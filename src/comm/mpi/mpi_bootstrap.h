@@ -5,7 +5,8 @@
  *   2. each rank makes what it needs for itself, and tells all others how that went (mpi_hello.h);
  *   3. rank 0 listens and broadcasts its address, the others connect (sock_control.h); rank 0's
  *      last word to them ends the set-up on all ranks alike;
- *   4. the ranks of each node share memory, if all nodes' can (mpi_node.h).
+ *   4. the ranks of each node share memory, if all nodes' can (mpi_node.h);
+ *   5. the failure detectors are connected (mpi_detect.h).
  *
  * Nothing blocks in MPI: every step is polled until the deadline. MPI moves nothing unless it is
  * called, so a rank that is through with a step and waits for something else goes on calling it.
