@@ -222,17 +222,6 @@ static void take_lost(dt_runtime_t *runtime, int rank, int64_t now_ns)
     }
 }
 
-static void take_detector_news(dt_runtime_t *runtime)
-{
-    char text[DT_ERROR_MAX];
-    dtrain_status_t status = dt_detector_take_news(runtime->world.detector, text, sizeof text);
-    if (status == DTRAIN_OK)
-        return;
-    if (status == DTRAIN_ERR_RANK_LOST)
-        runtime->is_unclean = 1;
-    end_own(runtime, status, text);
-}
-
 static dtrain_status_t take_end(dt_runtime_t *runtime, dt_reader_t *reader)
 {
     int32_t status;
@@ -293,6 +282,25 @@ static dtrain_status_t take_events(dt_runtime_t *runtime, int64_t now_ns, int *m
             take_lost(runtime, message.peer, now_ns);
     }
     return status;
+}
+
+/* What was agreed before a rank was lost, and is here, still counts: a barrier that the rank has
+ * passed is passed by all. */
+static void take_detector_news(dt_runtime_t *runtime, int64_t now_ns)
+{
+    char text[DT_ERROR_MAX];
+    int moved = 1;
+    dtrain_status_t status = DTRAIN_OK;
+    while (moved && status == DTRAIN_OK) {
+        moved = 0;
+        status = take_events(runtime, now_ns, &moved);
+    }
+    status = dt_detector_take_news(runtime->world.detector, text, sizeof text);
+    if (status == DTRAIN_OK)
+        return;
+    if (status == DTRAIN_ERR_RANK_LOST)
+        runtime->is_unclean = 1;
+    end_own(runtime, status, text);
 }
 
 /* The root's turn: what was decided goes to all ranks, itself included. */
@@ -493,7 +501,7 @@ dt_step_t dt_coord_step(dt_runtime_t *runtime)
     if (atomic_load(&runtime->wants_abort) == 1)
         end_own(runtime, DTRAIN_ERR_ABORTED, runtime->abort_text ? runtime->abort_text : "");
     if (has_detector_news(runtime))
-        take_detector_news(runtime);
+        take_detector_news(runtime, now_ns);
     if (phase(runtime) == DT_PHASE_GONE) {
         (void)take_events(runtime, now_ns, &moved);
         return moved ? DT_STEP_BUSY : DT_STEP_IDLE;

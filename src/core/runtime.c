@@ -25,11 +25,20 @@ static void wake_engine(void *context)
     runtime->world.control->ops->wake(runtime->world.control);
 }
 
+static size_t describe_silent(void *context, char *text, size_t cap)
+{
+    return dt_detector_describe_silent(context, text, cap);
+}
+
 static dtrain_status_t start_detector(dt_runtime_t *runtime)
 {
     const dt_detector_hooks_t hooks = {.notify = wake_engine, .context = runtime};
     dt_detector_t *detector = runtime->world.detector;
-    return detector ? dt_detector_start(detector, &hooks) : DTRAIN_OK;
+    if (!detector)
+        return DTRAIN_OK;
+    if (runtime->negotiator)
+        dt_negotiator_ask_silent(runtime->negotiator, describe_silent, detector);
+    return dt_detector_start(detector, &hooks);
 }
 
 dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
