@@ -17,6 +17,8 @@ typedef struct dt_world {
     dt_control_t *control; /* NULL in a world of one */
     dt_backend_t *backend;
     dt_detector_t *detector; /* NULL in a world of one, and in tests' worlds */
+    /* The backend's calls may raise SIGPIPE: they are made with it held (base/sigpipe.h). */
+    int raises_sigpipe;
     /* Gives back what the bootstrap holds beyond these, after both were destroyed; or NULL. */
     void (*leave)(void *context, int clean);
     void *context;

@@ -254,6 +254,7 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
         status = dt_mpi_detect_join(self, all_share_sockets(self));
     if (status != DTRAIN_OK && self->is_agreed)
         settle(self);
+    self->world.raises_sigpipe = self->p2p != NULL;
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sigpipe.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_bootstrap.h"
@@ -50,15 +51,18 @@ static int meet(dt_mpi_bootstrap_t *bootstrap)
 /* The context is the bootstrap, for its communicator. */
 static void leave(void *context, int clean)
 {
+    dt_sigpipe_t held;
     dt_mpi_bootstrap_t *bootstrap = context;
     int is_active = dt_mpi_is_active();
     if (!is_active)
         dt_log(DTRAIN_LOG_WARN, "mpi", "MPI was finalized before dtrain_shutdown");
     /* Where a rank may be dead nothing is called that waits for all. */
+    dt_sigpipe_hold(&held);
     if (clean && is_active)
         clean = meet(bootstrap);
     if (clean && is_active)
         MPI_Comm_free(&bootstrap->comm);
+    dt_sigpipe_release(&held);
     dt_mpi_library_leave(clean);
     if (!bootstrap->is_pending)
         dt_free(bootstrap);
@@ -76,12 +80,15 @@ static dtrain_status_t abandon(dt_world_t world, int is_agreed, dtrain_status_t 
 static dtrain_status_t run(dt_mpi_bootstrap_t *bootstrap, MPI_Comm comm, dt_config_t *config,
                            dtrain_status_t status, dt_world_t *world)
 {
+    dt_sigpipe_t held;
     int64_t now = dt_now_ns();
     int64_t span = config->init_timeout_ns;
     bootstrap->comm = MPI_COMM_NULL;
     bootstrap->config = config;
     bootstrap->deadline_ns = span < DT_NEVER - now ? now + span : DT_NEVER;
+    dt_sigpipe_hold(&held);
     status = dt_mpi_bootstrap_run(bootstrap, comm, status);
+    dt_sigpipe_release(&held);
     dt_mpi_bootstrap_finish(bootstrap);
     bootstrap->config = NULL;
     dt_world_t made = bootstrap->world;
