@@ -150,7 +150,7 @@ typedef struct dtrain_config {
     int32_t shared_memory;       /* dtrain_shared_memory_t */
     char isa[16];            /* the best instruction set used: "auto" (also ""), "scalar", ... */
     int32_t heartbeat_ms;    /* how often ranks show that they run; 0: 500 */
-    int32_t link_timeout_ms; /* a node that answers nothing for as long is lost; 0: 1,400 */
+    int32_t link_timeout_ms; /* a node that answers nothing for as long is lost; 0: 1,200 */
 } dtrain_config_t;
 
 /* Whether the ranks of a node share memory; all ranks take rank 0's. */

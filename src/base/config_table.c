@@ -100,8 +100,8 @@ const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
      .help = "How often ranks show each other that they run. One that has not for more than two "
              "of these counts as stopped or stuck, and texts of deadlines name it."},
     {FIELD(link_timeout_ms), INTERNAL(link_timeout_ns), .kind = DT_SETTING_DURATION, .is_shared = 1,
-     .unit_ns = DT_NS_PER_MS, .min = 100, .max = 600000, .default_internal = 1400 * DT_NS_PER_MS,
-     .default_text = "1400 ms",
+     .unit_ns = DT_NS_PER_MS, .min = 100, .max = 600000, .default_internal = 1200 * DT_NS_PER_MS,
+     .default_text = "1200 ms",
      .help = "How long a node may leave what it is sent unacknowledged before its ranks are lost. "
              "Together with heartbeat_ms, the most that it takes to notice that a node or link "
              "is gone."},

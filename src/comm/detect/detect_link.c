@@ -96,9 +96,10 @@ static int fill(dt_detect_link_t *link)
     memmove(link->in, link->in + link->in_begin, link->in_end - link->in_begin);
     link->in_end -= link->in_begin;
     link->in_begin = 0;
+    size_t room = sizeof link->in - link->in_end;
     ssize_t got;
     do {
-        got = recv(link->fd, link->in + link->in_end, sizeof link->in - link->in_end, MSG_DONTWAIT);
+        got = recv(link->fd, link->in + link->in_end, room, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     if (got < 0 && errno == EAGAIN)
         return 0;
@@ -107,6 +108,7 @@ static int fill(dt_detect_link_t *link)
         return -1;
     }
     link->in_end += (size_t)got;
+    link->is_drained = (size_t)got < room;
     return 1;
 }
 
@@ -123,7 +125,8 @@ int dt_detect_link_receive(dt_detect_link_t *link, int size, dt_detect_message_t
             link->error = EPROTO;
             return -1;
         }
-        int filled = fill(link);
+        int filled = link->is_drained ? 0 : fill(link);
+        link->is_drained &= filled > 0;
         if (filled <= 0)
             return filled;
     }

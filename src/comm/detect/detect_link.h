@@ -18,6 +18,7 @@ typedef struct dt_detect_link {
     dt_buffer_t out;  /* what the socket has no room for */
     uint8_t in[2 * DT_DETECT_FRAME_MAX];
     size_t in_begin, in_end;
+    int is_drained; /* the last read took all there was: the next is left to the poller */
 } dt_detect_link_t;
 
 /* Takes over a connected socket. A TCP peer that acknowledges nothing for timeout_ns is lost. */

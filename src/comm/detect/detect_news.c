@@ -199,6 +199,15 @@ static void hear_leaving(dt_detector_t *detector, dt_detect_link_t *from,
     flood(detector, message, from);
 }
 
+/* A beat is answered at once when one is due soon anyway, so that a rank wakes once for both. */
+static void hear_beat(dt_detector_t *detector, int64_t now_ns)
+{
+    if (detector->beat_ns - now_ns >= detector->settings.heartbeat_ns / 2)
+        return;
+    detector->beat_ns = now_ns;
+    detector->is_answering = 1;
+}
+
 void dt_detect_hear(dt_detector_t *detector, dt_detect_link_t *from,
                     const dt_detect_message_t *message, int64_t now_ns)
 {
@@ -208,6 +217,7 @@ void dt_detect_hear(dt_detector_t *detector, dt_detect_link_t *from,
         return;
     switch (message->type) {
     case DT_DETECT_BEAT:
+        hear_beat(detector, now_ns);
         break;
     case DT_DETECT_SILENCE:
         hear_silence(detector, from, message, now_ns);

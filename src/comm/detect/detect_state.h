@@ -1,8 +1,8 @@
 /*
  * detect_state.h - the inside of a detector, for its own files and tests.
  *
- * dt_detector_poll does all the work and never waits, so a test can drive it with a clock of its
- * own; the thread only calls it, and sleeps between calls.
+ * dt_detector_poll does all the work, so a test can drive it with a clock of its own; the thread
+ * only calls it.
  */
 #ifndef DT_COMM_DETECT_DETECT_STATE_H
 #define DT_COMM_DETECT_DETECT_STATE_H
@@ -39,6 +39,8 @@ struct dt_detector {
     int num_watches;
     int epoll_fd, wake_fd; /* [const] */
     int64_t beat_ns;       /* [thread] when the next beat is due */
+    int is_answering;      /* [thread] to another's beat, with the next */
+    int has_beaten;        /* [thread] just now, so that answers will come from several */
     int64_t num_suspects;  /* [thread] ranks with judge_ns */
     int64_t overdue_ns; /* [thread] when somebody should have taken the news; DT_NEVER: no matter */
     int is_over;        /* [thread] no end of a connection is a loss any more */
@@ -62,8 +64,9 @@ dtrain_status_t dt_detector_make(const dt_topology_t *topology,
                                  int num_links, dt_detect_watch_t *watches, int num_watches,
                                  dt_detector_t **detector);
 
-/* Does what is to be done now. Returns when it is to be called again at the latest. */
-int64_t dt_detector_poll(dt_detector_t *detector);
+/* Waits for something to happen, at most for wait_ms, and does what is to be done. Returns when it
+ * is to be called again at the latest. */
+int64_t dt_detector_poll(dt_detector_t *detector, int wait_ms);
 
 /* ---- detect_news.c: what is learnt, and told on ------------------------------------------- */
 

@@ -12,7 +12,6 @@
  * that is the same for all.
  */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -109,12 +108,15 @@ static void take_event(dt_detector_t *detector, uint32_t index, int64_t now)
 }
 
 /* All there is, before anybody is judged: this process may itself have been stopped. */
-static void take_events(dt_detector_t *detector, int64_t now)
+static int64_t take_events(dt_detector_t *detector, int wait_ms)
 {
     struct epoll_event events[EVENTS_MAX];
     int count;
+    int64_t now;
     do {
-        count = epoll_wait(detector->epoll_fd, events, EVENTS_MAX, 0);
+        count = epoll_wait(detector->epoll_fd, events, EVENTS_MAX, wait_ms);
+        now = now_ns(detector);
+        wait_ms = 0;
         for (int i = 0; i < count; i++) {
             if (events[i].events & EPOLLOUT)
                 dt_detect_link_flush(&detector->links[events[i].data.u32]);
@@ -122,6 +124,7 @@ static void take_events(dt_detector_t *detector, int64_t now)
                 take_event(detector, events[i].data.u32, now);
         }
     } while (count == EVENTS_MAX);
+    return now;
 }
 
 static void judge(dt_detector_t *detector, int64_t now)
@@ -137,13 +140,15 @@ static void judge(dt_detector_t *detector, int64_t now)
     }
 }
 
-/* Beats of all ranks of a node fall together, so that they wake each other the less. */
+/* Whoever beats first makes the others answer; their own time comes a little later. */
 static void beat(dt_detector_t *detector, int64_t now)
 {
     int64_t span = detector->settings.heartbeat_ns;
     if (now < detector->beat_ns)
         return;
-    detector->beat_ns = now - now % span + span;
+    detector->beat_ns = now + span + (detector->is_answering ? span / 8 : 0);
+    detector->is_answering = 0;
+    detector->has_beaten = 1;
     for (int i = 0; i < detector->num_links; i++) {
         dt_detect_link_t *link = &detector->links[i];
         if (link->fd < 0)
@@ -189,10 +194,10 @@ static int64_t next_time(const dt_detector_t *detector)
     return next;
 }
 
-int64_t dt_detector_poll(dt_detector_t *detector)
+int64_t dt_detector_poll(dt_detector_t *detector, int wait_ms)
 {
-    int64_t now = now_ns(detector);
-    take_events(detector, now);
+    int64_t now = take_events(detector, wait_ms);
+    detector->has_beaten = 0;
     dt_detect_tell_own(detector);
     judge(detector, now);
     beat(detector, now);
@@ -203,15 +208,14 @@ int64_t dt_detector_poll(dt_detector_t *detector)
 
 /* ---- The thread ---------------------------------------------------------------------------- */
 
-static void sleep_until(const dt_detector_t *detector, int64_t until_ns)
+/* Rounded up, so that nothing is called before its time. */
+static int wait_until(const dt_detector_t *detector, int64_t until_ns)
 {
-    struct pollfd entry = {.fd = detector->epoll_fd, .events = POLLIN};
     int64_t left = until_ns - now_ns(detector);
     if (left <= 0)
-        return;
-    struct timespec limit = {.tv_sec = (time_t)(left / DT_NS_PER_S),
-                             .tv_nsec = (long)(left % DT_NS_PER_S)};
-    ppoll(&entry, 1, &limit, NULL);
+        return 0;
+    return left < INT32_MAX * DT_NS_PER_MS ? (int)((left + DT_NS_PER_MS - 1) / DT_NS_PER_MS)
+                                           : INT32_MAX;
 }
 
 static int has_queue(const dt_detector_t *detector)
@@ -244,8 +248,14 @@ static void say_goodbye(dt_detector_t *detector)
 static void *thread_main(void *argument)
 {
     dt_detector_t *detector = argument;
-    while (!atomic_load(&detector->stop))
-        sleep_until(detector, dt_detector_poll(detector));
+    const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
+    int wait_ms = 0;
+    while (!atomic_load(&detector->stop)) {
+        wait_ms = wait_until(detector, dt_detector_poll(detector, wait_ms));
+        /* Lets the answers of several ranks gather, in place of waking for each. */
+        if (detector->has_beaten && detector->num_links > 1)
+            nanosleep(&pause, NULL);
+    }
     say_goodbye(detector);
     return NULL;
 }

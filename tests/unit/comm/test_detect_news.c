@@ -177,7 +177,7 @@ static int count(fixture_t *fixture, int link, dt_detect_type_t type, dt_detect_
 static void pass(fixture_t *fixture, int64_t ns)
 {
     fixture->now_ns += ns;
-    dt_detector_poll(fixture->detector);
+    dt_detector_poll(fixture->detector, 0);
 }
 
 static void assert_lost(fixture_t *fixture, const char *wanted)
@@ -400,6 +400,24 @@ static void test_detect_beats_leave_each_heartbeat(void **state)
     }
 }
 
+static void test_detect_beat_is_answered_when_one_is_due_soon(void **state)
+{
+    fixture_t *fixture = *state;
+    const dt_detect_message_t beat = {.type = DT_DETECT_BEAT};
+    pass(fixture, 0);
+    count(fixture, 1, DT_DETECT_BEAT, NULL);
+    say(fixture, 0, &beat);
+    pass(fixture, BEAT_NS / 4);
+    assert_int_equal(count(fixture, 1, DT_DETECT_BEAT, NULL), 0);
+    say(fixture, 0, &beat);
+    pass(fixture, BEAT_NS / 2);
+    assert_int_equal(count(fixture, 1, DT_DETECT_BEAT, NULL), 1);
+    pass(fixture, BEAT_NS);
+    assert_int_equal(count(fixture, 1, DT_DETECT_BEAT, NULL), 0); /* the other goes first */
+    pass(fixture, BEAT_NS / 4);
+    assert_int_equal(count(fixture, 1, DT_DETECT_BEAT, NULL), 1);
+}
+
 static void test_detect_silent_rank_is_named_until_it_is_back(void **state)
 {
     fixture_t *fixture = *state;
@@ -513,6 +531,7 @@ int main(void)
         CASE(test_detect_when_all_is_over_no_end_is_a_loss),
         CASE(test_detect_own_end_is_told_and_is_no_news),
         CASE(test_detect_beats_leave_each_heartbeat),
+        CASE(test_detect_beat_is_answered_when_one_is_due_soon),
         CASE(test_detect_silent_rank_is_named_until_it_is_back),
         CASE(test_detect_silence_is_heard_from_others_and_told_on_once),
         CASE(test_detect_who_was_stopped_itself_takes_nobody_for_silent),
