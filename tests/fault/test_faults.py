@@ -150,6 +150,23 @@ def case_descriptors(mpirun, victim):
     expect(outcomes[64] == [0, 0], "64 descriptors are not enough")
 
 
+def case_starve(mpirun, starve):
+    """Every allocation of a whole run fails once on each rank: no crash and no hang, and an error
+    that says so on all ranks. The exit status says nothing: MPI is not finalized after a world that
+    ended early."""
+    rounds = 170
+    for ranks in (2, 3):
+        for first in range(1, ranks + 1):
+            job = Job(mpirun, ranks, starve, "FILE", first, rounds, 1,
+                      environment={"DTRAIN_LOG_LEVEL": "off", "DTRAIN_INIT_TIMEOUT_MS": "10000",
+                                   **PATIENT})
+            job.wait(120)
+            failed = len(job.lines())
+            print(f"{ranks} ranks: {failed} allocations failed")
+            expect(0 < failed < rounds, f"{failed} of {rounds} rounds had an allocation to fail")
+            expect(job.printed().count(f"{rounds} rounds, 0 wrong") == ranks, job.printed()[-3000:])
+
+
 def pids_of(name):
     return [pid for pid, found in isolated.processes().items() if found == name[:15]]
 
