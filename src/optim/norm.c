@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/fp_mode.h"
+#include "base/share.h"
 #include "optim/kernels.h"
 
 int64_t dt_norm_blocks(int64_t count)
@@ -106,10 +107,8 @@ double dt_norm_total(const dt_norm_t *norm)
 
 void dt_norm_shard(int64_t count, int rank, int size, int64_t *begin, int64_t *end)
 {
-    int64_t blocks = dt_norm_blocks(count);
-    int64_t each = blocks / size, more = blocks % size;
-    int64_t first = each * rank + (rank < more ? rank : more);
-    int64_t last = first + each + (rank < more);
+    int64_t blocks = dt_norm_blocks(count), first, last;
+    dt_share(blocks, rank, size, &first, &last);
     *begin = first < blocks ? first * DT_NORM_BLOCK : count;
     *end = last < blocks ? last * DT_NORM_BLOCK : count;
 }
