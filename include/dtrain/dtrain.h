@@ -93,7 +93,8 @@ typedef enum dtrain_status {
     DTRAIN_ERR_COMMUNICATION = -13,      /* MPI or the operating system reported an error */
     DTRAIN_ERR_INTERNAL = -14,           /* a defect of libdtrain: please report it */
     DTRAIN_ERR_FORKED = -15,             /* called in a child made by fork after dtrain_init */
-    DTRAIN_ERR_ABORTED = -16             /* a rank called dtrain_abort; the world is gone */
+    DTRAIN_ERR_ABORTED = -16,            /* a rank called dtrain_abort; the world is gone */
+    DTRAIN_ERR_FILE = -18                /* a file: the system's reason, or what is wrong in it */
 } dtrain_status_t;
 
 /*
