@@ -64,9 +64,12 @@ int dt_update_num_states(const dt_update_settings_t *settings)
 static double power(double base, int64_t exponent)
 {
     double result = 1;
-    for (; exponent > 0; exponent /= 2, base *= base)
+    while (exponent > 0) {
         if (exponent % 2)
             result *= base;
+        base *= base;
+        exponent /= 2;
+    }
     return result;
 }
 
