@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/cpu.h"
+#include "core/completion.h"
 #include "core/coordinator.h"
 #include "core/runtime.h"
 
@@ -258,6 +259,9 @@ static void run_here(dt_runtime_t *runtime)
 void dt_baton_notify(dt_runtime_t *runtime)
 {
     dt_baton_t *baton = &runtime->baton;
+    /* Who is in a callback holds the baton, and steps on when it returns. */
+    if (dt_is_in_callback(runtime))
+        return;
     if (!runtime->world.control) {
         run_here(runtime);
         return;
@@ -333,8 +337,8 @@ static void hand_over(dt_runtime_t *runtime)
 int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
                   int64_t deadline_ns)
 {
-    if (is_done(argument))
-        return 1;
+    if (is_done(argument) || dt_is_in_callback(runtime))
+        return is_done(argument);
     dt_baton_t *baton = &runtime->baton;
     atomic_fetch_add(&baton->helpers, 1);
     pthread_mutex_lock(&baton->gate);

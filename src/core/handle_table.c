@@ -23,7 +23,15 @@ struct dt_handle_table {
     int num_chunks;                      /* [lock] */
     slot_t *free;                        /* [lock] */
     int count;                           /* [lock] slots in use */
+    dt_output_t *outputs;                /* [lock] that outlive their handles */
 };
+
+static void free_contents(dt_operation_t *operation)
+{
+    dt_free(operation->error);
+    dt_free(operation->splits);
+    dt_output_free(operation->owned);
+}
 
 dt_handle_table_t *dt_handle_table_create(void)
 {
@@ -40,9 +48,10 @@ void dt_handle_table_free(dt_handle_table_t *table)
     for (int c = 0; c < table->num_chunks; c++) {
         slot_t *chunk = atomic_load(&table->chunks[c]);
         for (int i = 0; i < CHUNK_SLOTS; i++)
-            dt_free(chunk[i].operation.error);
+            free_contents(&chunk[i].operation);
         dt_free(chunk);
     }
+    dt_output_free(table->outputs);
     pthread_mutex_destroy(&table->lock);
     dt_free(table);
 }
@@ -81,9 +90,11 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
         return NULL;
     dt_operation_t *operation = &slot->operation;
     operation->status = DTRAIN_IN_PROGRESS;
-    operation->error = NULL;
     operation->is_refused = operation->is_agreed = operation->is_withdrawn = 0;
-    atomic_store_explicit(&operation->done, 0, memory_order_relaxed);
+    operation->is_bystander = 0;
+    operation->callback = NULL;
+    operation->room = operation->out_rows = 0;
+    atomic_store_explicit(&operation->done, DT_NOT_DONE, memory_order_relaxed);
     atomic_store_explicit(&operation->handle, handle, memory_order_release);
     return operation;
 }
@@ -112,6 +123,39 @@ int dt_handle_result(dt_handle_table_t *table, dt_operation_t *operation, dtrain
     return is_stale ? -1 : 0;
 }
 
+int dt_handle_output(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
+                     dt_handle_output_t *output)
+{
+    pthread_mutex_lock(&table->lock);
+    int is_stale = atomic_load(&operation->handle) != handle;
+    if (!is_stale) {
+        output->signature = operation->signature;
+        output->data = operation->out;
+        output->rows = operation->out_rows;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return is_stale ? -1 : 0;
+}
+
+int dt_handle_splits(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
+                     int64_t *splits, int n)
+{
+    pthread_mutex_lock(&table->lock);
+    int is_stale = atomic_load(&operation->handle) != handle;
+    for (int i = 0; !is_stale && i < n; i++)
+        splits[i] = operation->splits[n + i];
+    pthread_mutex_unlock(&table->lock);
+    return is_stale ? -1 : 0;
+}
+
+void dt_handle_finish(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle)
+{
+    pthread_mutex_lock(&table->lock);
+    if (atomic_load(&operation->handle) == handle)
+        atomic_store(&operation->done, DT_DONE);
+    pthread_mutex_unlock(&table->lock);
+}
+
 int dt_handle_release(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle)
 {
     slot_t *slot = (slot_t *)operation;
@@ -119,8 +163,17 @@ int dt_handle_release(dt_handle_table_t *table, dt_operation_t *operation, dtrai
     int is_stale = atomic_load(&operation->handle) != handle;
     if (!is_stale) {
         atomic_store(&operation->handle, 0);
-        dt_free(operation->error);
+        /* It failed after data may have begun to move: the world is gone, and peers may not know.
+         */
+        if (operation->owned && operation->is_agreed && operation->status != DTRAIN_OK) {
+            operation->owned->next = table->outputs;
+            table->outputs = operation->owned;
+            operation->owned = NULL;
+        }
+        free_contents(operation);
         operation->error = NULL;
+        operation->splits = NULL;
+        operation->owned = NULL;
         slot->next_free = table->free;
         table->free = slot;
         table->count--;

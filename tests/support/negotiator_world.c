@@ -135,7 +135,7 @@ static void take_entry(dt_reader_t *reader, int size, entry_t *out)
 int take_verdict(negotiator_world_t *world)
 {
     dt_buffer_clear(&world->verdict);
-    world->num_entries = (int)dt_negotiator_verdict(world->negotiator, &world->verdict);
+    world->num_entries = (int)dt_negotiator_verdict(world->negotiator, INT64_MAX, &world->verdict);
     if (world->num_entries == 0) {
         assert_int_equal(world->verdict.length, 0);
         return 0;

@@ -88,8 +88,11 @@ typedef struct bench {
     int num, num_done;
 } bench_t;
 
-static void note_done(void *context, dt_operation_t *operation)
+static void note_done(void *context, dt_operation_t *operation, dtrain_status_t status,
+                      const char *text)
 {
+    assert_int_equal(status, DTRAIN_OK);
+    assert_null(text);
     bench_t *bench = context;
     bench->done[bench->num_done++] = operation;
 }
@@ -103,7 +106,8 @@ static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int tak
     bench->fake.base.takes_pieces = takes_pieces;
     bench->fake.may_finish = TASKS_MAX;
     dt_plan_policy_t policy = {.threshold = threshold, .tensor_limit = limit};
-    dt_executor_init(&bench->executor, &bench->fake.base, 4, &policy, note_done, bench);
+    dt_executor_init(&bench->executor, &bench->fake.base, (dt_ranks_t){.rank = 0, .size = 4},
+                     &policy, note_done, bench);
 }
 
 static void close_bench(bench_t *bench)
