@@ -102,6 +102,21 @@ dtrain_status_t dt_intake_submit_all(dt_intake_t *intake, const dt_intake_item_t
     return status;
 }
 
+void dt_intake_submit_refused(dt_intake_t *intake, dt_intake_item_t *items, int n)
+{
+    pthread_mutex_lock(&intake->lock);
+    for (int i = 0; i < n; i++) {
+        dt_intake_item_t *item = &items[i];
+        if (!item->operation)
+            continue;
+        const dt_name_t *name = dt_response_cache_find(&intake->cache, item->name, item->length);
+        int is_in_flight = name && name->in_flight && !name->in_flight->is_refused;
+        if (!is_in_flight && submit(intake, item->operation, item->name, item->length) == DTRAIN_OK)
+            item->operation = NULL;
+    }
+    pthread_mutex_unlock(&intake->lock);
+}
+
 static int move_all(dt_operation_list_t *from, dt_operation_list_t *to)
 {
     int count = 0;

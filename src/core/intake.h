@@ -43,6 +43,11 @@ typedef struct dt_intake_item {
 
 dtrain_status_t dt_intake_submit_all(dt_intake_t *intake, const dt_intake_item_t *items, int n);
 
+/* Takes in refused calls at once, so that rank 0 hears of all in one message. Those that are still
+ * the caller's afterwards keep their `operation`, which the others lose: whose name is in flight,
+ * since the other ranks' calls meet what is in flight. */
+void dt_intake_submit_refused(dt_intake_t *intake, dt_intake_item_t *items, int n);
+
 /* Moves all that is queued to the end of `taken`. Returns how many. */
 int dt_intake_take(dt_intake_t *intake, dt_operation_list_t *taken);
 

@@ -79,12 +79,20 @@ static int64_t room_of(const dtrain_tensor_t *tensor)
     return tensor->struct_size >= end ? tensor->out_bytes : 0;
 }
 
+/* This rank has none, whatever the caller gave. */
+static void drop_output(dt_operation_t *operation)
+{
+    operation->out = NULL;
+    operation->room = 0;
+}
+
 /* The buffers, without those that this rank does not use. */
 static void take_buffers(dt_operation_t *operation, const dtrain_tensor_t *tensor, int rank)
 {
     int is_root = operation->signature.root == rank;
     operation->in = tensor->in;
     operation->out = tensor->out;
+    operation->room = room_of(tensor);
     switch ((dt_kind_t)operation->signature.kind) {
     case DT_KIND_BROADCAST: /* one buffer may stand for both */
         if (!is_root || !operation->in)
@@ -95,7 +103,7 @@ static void take_buffers(dt_operation_t *operation, const dtrain_tensor_t *tenso
     case DT_KIND_REDUCE:
     case DT_KIND_GATHER:
         if (!is_root)
-            operation->out = NULL;
+            drop_output(operation);
         break;
     case DT_KIND_SCATTER:
         if (!is_root)
@@ -103,7 +111,7 @@ static void take_buffers(dt_operation_t *operation, const dtrain_tensor_t *tenso
         break;
     case DT_KIND_TRANSFER:
         if (is_root)
-            operation->out = NULL;
+            drop_output(operation);
         else
             operation->in = NULL;
         break;
@@ -220,7 +228,6 @@ dtrain_status_t dt_operand_fill(dt_operation_t *operation, const dt_submission_t
     const dtrain_tensor_t *tensor = submission->tensor;
     const dt_signature_t *signature = &operation->signature;
     take_buffers(operation, tensor, rank);
-    operation->room = room_of(tensor);
     operation->count = dt_signature_count(signature);
     operation->bytes = operation->count * element_bytes(operation);
     if (operation->room < 0)

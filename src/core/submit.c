@@ -230,12 +230,6 @@ dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *
 
 /* ---- Groups ----------------------------------------------------------------------------- */
 
-/* One tensor of a group. */
-typedef struct member {
-    dt_intake_item_t item; /* operation NULL: it has no name, or there was no room */
-    dtrain_handle_t handle;
-} member_t;
-
 /* The first thing that is wrong with the group stands, with its text. */
 static void note(dtrain_status_t *first, dtrain_status_t status, char text[DT_ERROR_MAX], int n)
 {
@@ -245,81 +239,79 @@ static void note(dtrain_status_t *first, dtrain_status_t status, char text[DT_ER
     snprintf(text, DT_ERROR_MAX, "a group of %d: %.900s", n, dt_last_error());
 }
 
-static uint64_t hash_names(const member_t *members, int n, dtrain_pset_t pset)
+static uint64_t hash_names(const dt_intake_item_t *items, int n, dtrain_pset_t pset)
 {
     uint64_t hash = (uint64_t)n << 32 | (uint32_t)pset;
     for (int i = 0; i < n; i++) {
-        uint64_t pair[2] = {hash, dt_hash(members[i].item.name, members[i].item.length)};
+        uint64_t pair[2] = {hash, dt_hash(items[i].name, items[i].length)};
         hash = dt_hash(pair, sizeof pair);
     }
     return hash | 1; /* 0 is no group */
 }
 
-/* Makes the operations. What is wrong with any of them is in *first and text. */
+/* Makes the operations; NULL where there is no name, or no room. What is wrong with any of them is
+ * in *first and text. */
 static void make_members(dt_runtime_t *runtime, const dt_submission_t *submission, int n,
-                         member_t *members, dtrain_status_t *first, char text[DT_ERROR_MAX])
+                         dt_intake_item_t *items, dtrain_status_t *first, char text[DT_ERROR_MAX])
 {
     for (int i = 0; i < n; i++) {
         const dtrain_tensor_t *tensor = &submission->tensor[i];
-        dtrain_status_t status = check_name(tensor, &members[i].item.length);
-        members[i].item.name = status == DTRAIN_OK ? tensor->name : NULL;
+        dtrain_status_t status = check_name(tensor, &items[i].length);
+        items[i].name = status == DTRAIN_OK ? tensor->name : NULL;
         note(first, status, text, n);
     }
     dtrain_pset_t pset = submission->options ? submission->options->pset : DTRAIN_PSET_WORLD;
     dt_submission_t one = *submission;
     one.group_size = (uint32_t)n;
-    one.group = *first == DTRAIN_OK ? hash_names(members, n, pset) : 1;
+    one.group = *first == DTRAIN_OK ? hash_names(items, n, pset) : 1;
     for (int i = 0; i < n; i++) {
-        dt_intake_item_t *item = &members[i].item;
+        dt_intake_item_t *item = &items[i];
         if (!item->name)
             continue;
         dtrain_status_t status;
         one.tensor = &submission->tensor[i];
         one.group_index = (uint32_t)i;
         item->operation = make_operation(runtime, &one, item->name, &status);
-        if (item->operation)
-            members[i].handle = atomic_load(&item->operation->handle);
         note(first, status, text, n);
     }
 }
 
 /* The whole group is refused: each of its names tells the other ranks so. */
-static void refuse_members(dt_runtime_t *runtime, const member_t *members, int n,
+static void refuse_members(dt_runtime_t *runtime, dt_intake_item_t *items, int n,
                            dtrain_status_t status, const char *text)
 {
     for (int i = 0; i < n; i++) {
-        const dt_intake_item_t *item = &members[i].item;
-        if (!item->operation)
-            continue;
-        dt_fail(status, "%s", text);
-        tell_refused(runtime, item->operation, item->name, item->length, status);
+        if (items[i].operation)
+            refuse(items[i].operation, status, text);
+    }
+    if (runtime->world.topology.size > 1)
+        dt_intake_submit_refused(&runtime->intake, items, n);
+    for (int i = 0; i < n; i++) {
+        dt_operation_t *left = items[i].operation;
+        if (left)
+            dt_handle_release(runtime->handles, left, atomic_load(&left->handle));
     }
 }
 
 static dtrain_status_t submit_members(dt_runtime_t *runtime, const dt_submission_t *submission,
-                                      int n, member_t *members, dtrain_handle_t *handles)
+                                      int n, dt_intake_item_t *items, dtrain_handle_t *ids,
+                                      dtrain_handle_t *handles)
 {
     dtrain_status_t first = DTRAIN_OK;
     char text[DT_ERROR_MAX] = "";
-    make_members(runtime, submission, n, members, &first, text);
+    make_members(runtime, submission, n, items, &first, text);
     if (!handles)
         note(&first, dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "handles is NULL"), text, n);
-    dt_intake_item_t *items = dt_alloc((size_t)n * sizeof *items);
-    if (!items)
-        note(&first, dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory"), text, n);
     for (int i = 0; i < n && first == DTRAIN_OK; i++)
-        items[i] = members[i].item;
+        ids[i] = atomic_load(&items[i].operation->handle);
     if (first == DTRAIN_OK)
         note(&first, dt_intake_submit_all(&runtime->intake, items, n), text, n);
-    dt_free(items);
-    if (first != DTRAIN_OK) {
-        refuse_members(runtime, members, n, first, text);
-        return dt_fail(first, "%s", text);
-    }
-    for (int i = 0; i < n; i++)
-        handles[i] = members[i].handle;
+    if (first == DTRAIN_OK)
+        memcpy(handles, ids, (size_t)n * sizeof *handles);
+    else
+        refuse_members(runtime, items, n, first, text);
     dt_baton_notify(runtime);
-    return DTRAIN_OK;
+    return first == DTRAIN_OK ? first : dt_fail(first, "%s", text);
 }
 
 dtrain_status_t dt_runtime_submit_group(dt_runtime_t *runtime, const dt_submission_t *submission,
@@ -328,10 +320,13 @@ dtrain_status_t dt_runtime_submit_group(dt_runtime_t *runtime, const dt_submissi
     const char *kind = dt_kind_name((uint8_t)submission->kind);
     if (n < 1 || !submission->tensor)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s: a group of %d tensors", kind, n);
-    member_t *members = dt_calloc((size_t)n, sizeof *members);
-    if (!members)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a group of %d tensors", n);
-    dtrain_status_t status = submit_members(runtime, submission, n, members, handles);
-    dt_free(members);
+    dt_intake_item_t *items = dt_calloc((size_t)n, sizeof *items);
+    dtrain_handle_t *ids = dt_calloc((size_t)n, sizeof *ids);
+    dtrain_status_t status =
+        items && ids
+            ? submit_members(runtime, submission, n, items, ids, handles)
+            : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a group of %d tensors", n);
+    dt_free(items);
+    dt_free(ids);
     return status;
 }
