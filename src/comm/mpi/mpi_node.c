@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/hier/hier.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/p2p_subset.h"
@@ -141,12 +142,22 @@ static dtrain_status_t use_across_nodes(dt_mpi_bootstrap_t *self, dt_shm_node_t 
     const dt_topology_t *topology = &self->world.topology;
     dt_shm_cross_t cross = {.node = topology->cross_rank, .num_nodes = topology->num_nodes};
     dt_backend_t *by_node;
-    dtrain_status_t status = make_cross_ring(self, &cross.backend);
+    int *ranks = dt_calloc((size_t)topology->size, sizeof *ranks);
+    dtrain_status_t status = ranks
+                                 ? make_cross_ring(self, &cross.backend)
+                                 : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the nodes");
     if (status != DTRAIN_OK) {
+        dt_free(ranks);
         dt_shm_node_free(node);
         return status;
     }
+    for (int rank = 0; rank < topology->size; rank++) {
+        const dt_peer_t *peer = &topology->peers[rank];
+        ranks[peer->node * topology->local_size + peer->local_rank] = rank;
+    }
+    cross.ranks = ranks;
     status = dt_shm_create_across(node, NULL, &cross, &by_node);
+    dt_free(ranks);
     if (status != DTRAIN_OK)
         return status;
     return dt_hier_create(self->world.backend, by_node, topology, NULL, &self->world.backend);

@@ -231,7 +231,7 @@ static void test_shm_start_of_what_is_no_collective_is_refused(void **state)
     assert_int_equal(dt_shm_local_group(1, SHM_WORLD_HEAP, &node), DTRAIN_OK);
     assert_int_equal(dt_shm_create(node, NULL, &backend), DTRAIN_OK);
     dt_collective_t bad[5] = {good, good, good, good, good};
-    bad[0].kind = (dt_collective_kind_t)3;
+    bad[0].kind = (dt_collective_kind_t)7;
     bad[1].kind = DT_BROADCAST;
     bad[1].root = 1;
     bad[2].reduction.dtype = (dtrain_dtype_t)99;
