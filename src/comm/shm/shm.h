@@ -55,6 +55,7 @@ typedef struct dt_shm_tuning {
     int64_t small_bytes; /* the same where some of it lies outside the heaps; -1: none */
     int64_t chunk_bytes; /* of a share that is in the arena at a time */
     int slots;           /* chunks in the arena at a time */
+    int64_t pull_bytes;  /* shortest private memory that a peer reads itself; -1: none */
 } dt_shm_tuning_t;
 
 /*

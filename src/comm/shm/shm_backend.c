@@ -95,6 +95,8 @@ static void fill_places(const dt_shm_backend_t *shm, dt_shm_task_t *task)
     int size = num_ranks(&shm->stream);
     if (collective->kind == DT_REDUCE_SCATTER || collective->kind == DT_EXCHANGE)
         dt_schedule_places(collective->counts, size, task->in_places);
+    for (int rank = 0; collective->kind == DT_REDUCE && rank <= size; rank++)
+        task->in_places[rank] = rank <= collective->root ? 0 : collective->count;
     if (collective->kind == DT_ALLGATHER)
         dt_schedule_places(collective->counts, size, task->out_places);
     if (collective->kind == DT_EXCHANGE)

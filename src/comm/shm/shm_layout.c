@@ -19,6 +19,7 @@
 #define CHUNK_BYTES_MIN ((size_t)4 << 10)
 #define SLOTS_DEFAULT 4
 #define COPY_BYTES_MAX ((size_t)64 << 10)
+#define PULL_BYTES_DEFAULT ((size_t)32 << 10)
 
 /*
  * Across nodes a chunk is a message to each of them, and all slots' chunks are on their way at
@@ -57,7 +58,8 @@ static dt_shm_layout_t default_sizes(size_t size, int num_nodes)
                               .descriptors = DT_SHM_DESCRIPTORS,
                               .tiny_bytes = TINY_BYTES_DEFAULT,
                               .small_bytes = SMALL_TRAFFIC / size,
-                              .chunk_bytes = at_least(CHUNK_TRAFFIC / size, CHUNK_BYTES_MIN)};
+                              .chunk_bytes = at_least(CHUNK_TRAFFIC / size, CHUNK_BYTES_MIN),
+                              .pull_bytes = PULL_BYTES_DEFAULT};
     if (num_nodes == 0)
         return layout;
     /* Every vector is shared out, and has a header. */
@@ -81,6 +83,8 @@ static dt_shm_layout_t choose_sizes(const dt_shm_tuning_t *tuning, int size, int
         layout.small_bytes = wanted.small_bytes > 0 ? (size_t)wanted.small_bytes : 0;
     if (wanted.chunk_bytes > 0)
         layout.chunk_bytes = (size_t)wanted.chunk_bytes;
+    if (wanted.pull_bytes != 0)
+        layout.pull_bytes = wanted.pull_bytes > 0 ? (size_t)wanted.pull_bytes : SIZE_MAX;
     if (wanted.slots > 0)
         layout.slots = wanted.slots < SLOTS_MAX ? wanted.slots : SLOTS_MAX;
     /* An element for each node, of a reduce-scatter. */

@@ -38,8 +38,9 @@ typedef enum dt_shm_event {
     DT_SHM_DRAINED = 3,
     DT_SHM_POSTED = 4, /* headers */
     DT_SHM_OPENED = 5, /* one: its owner takes part */
-    DT_SHM_LEFT = 6,   /* a set: its owner is through with it; beyond all that it has counted */
-    DT_SHM_EVENTS = 7
+    DT_SHM_PROBED = 6, /* one: its owner cannot read all others' private memory; two: it can */
+    DT_SHM_LEFT = 7,   /* a set: its owner is through with it; beyond all that it has counted */
+    DT_SHM_EVENTS = 8
 } dt_shm_event_t;
 
 #define DT_SHM_STAGES 4
@@ -54,17 +55,26 @@ typedef struct dt_shm_header {
     uint64_t in_heaps; /* 1: all pieces are in the owner's heap, and have descriptors */
 } dt_shm_header_t;
 
+/* Whose the region is: a process, and what there is to be found at an address of its private
+ * memory. [const] once `opened` says so */
+typedef struct dt_shm_owner {
+    uint64_t pid, address, secret;
+} dt_shm_owner_t;
+
 /* A header and its descriptors are written before `posted` counts it, and not written again
  * before all ranks have reduced its task. */
 typedef struct dt_shm_board {
     dt_shm_counter_t counters[DT_SHM_EVENTS];
+    dt_shm_owner_t owner;
     dt_shm_header_t headers[DT_SHM_HEADERS];
     dt_shm_descriptor_t descriptors[];
 } dt_shm_board_t;
 
-/* Some bytes on their way to one rank: where they are, from the start of the sender's heap. */
+/* Some bytes on their way to one rank: where they are, from the start of the sender's heap, or at
+ * which address of its private memory. */
 typedef struct dt_shm_entry {
-    uint64_t offset, bytes;
+    uint64_t place, bytes;
+    uint64_t is_private;
 } dt_shm_entry_t;
 
 /*
@@ -95,6 +105,7 @@ typedef struct dt_shm_layout {
     size_t slot_bytes;    /* inputs, and the result of the own share */
     size_t head_bytes;    /* before the pairs */
     size_t pairs_offset;  /* size pairs */
+    size_t pull_bytes;    /* shortest private memory that peers read themselves, if they can */
     size_t copy_bytes;    /* of an entry that was copied, at most */
     size_t copies_offset; /* for each of them DT_SHM_ENTRIES times copy_bytes */
     size_t arena_offset;

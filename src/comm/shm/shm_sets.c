@@ -1,9 +1,8 @@
 /*
  * Sets of the ranks of a node. Which region a set has follows from its number, and nobody talks:
  *
- *   - A set counts from a base that grows with its number. What an earlier set in the region has
- *     left reads as too little; and to a member of that one, what this set counts reads as enough:
- *     its owner is through with the earlier set.
+ *   - A set counts from a base that grows with its number, so that to its members what an earlier
+ *     set in the region has left reads as nothing.
  *   - A rank writes to its region only when all members of the set that it was last in there have
  *     left that one: they may still have been reading. Until then the new set stands still.
  */

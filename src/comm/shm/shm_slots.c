@@ -89,11 +89,11 @@ static int64_t cut_relay(const dt_shm_stream_t *stream, dt_shm_task_t *task)
 }
 
 /* Of the ranks' parts. Across nodes a chunk has a segment of each node's. */
-static int64_t cut_parts(const dt_shm_stream_t *stream, dt_shm_task_t *task)
+static int64_t cut_parts(const dt_shm_stream_t *stream, dt_shm_task_t *task, const int64_t *places)
 {
     int num_nodes = stream->cross ? stream->cross->num_nodes : 1;
     int64_t room = (int64_t)stream->layout.chunk_bytes / num_nodes;
-    int64_t longest = dt_schedule_longest(task->collective.counts, stream->size * num_nodes);
+    int64_t longest = dt_schedule_longest(places, stream->size * num_nodes);
     task->segment = num_nodes == 1
                         ? dt_schedule_segment(longest, 1, task->pieces.element_bytes, room)
                         : room / (int64_t)task->pieces.element_bytes;
@@ -105,8 +105,10 @@ uint64_t dt_shm_task_cut(const dt_shm_stream_t *stream, dt_shm_task_t *task)
     int64_t num_chunks = 1;
     if (task->path == DT_SHM_RELAY)
         num_chunks = cut_relay(stream, task);
-    else if (task->path == DT_SHM_SCATTER || task->path == DT_SHM_GATHER)
-        num_chunks = cut_parts(stream, task);
+    else if (task->path == DT_SHM_SCATTER)
+        num_chunks = cut_parts(stream, task, task->in_places);
+    else if (task->path == DT_SHM_GATHER)
+        num_chunks = cut_parts(stream, task, task->out_places);
     else if (task->path == DT_SHM_ARENA || (task->path == DT_SHM_DIRECT && stream->cross))
         num_chunks = cut_shares(stream, task);
     return num_chunks > 0 ? (uint64_t)num_chunks : 1;

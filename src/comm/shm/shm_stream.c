@@ -73,6 +73,7 @@ int dt_shm_stream_open(dt_shm_stream_t *stream)
     stream->past = NULL;
     stream->is_open = 1;
     reset_pairs(stream);
+    dt_shm_pull_introduce(stream);
     publish(stream, DT_SHM_OPENED, stream->base + 1);
     return 1;
 }
@@ -173,11 +174,22 @@ static dt_shm_path_t choose_broadcast(const dt_shm_stream_t *stream, const dt_sh
     return dt_shm_stream_header(stream, root, task)->in_heaps ? DT_SHM_FETCH : DT_SHM_RELAY;
 }
 
+/*
+ * Of two ranks the root reduces all of a reduce, while the other one only fills: less is copied
+ * than if both had a share. Of more, it would have too much to do.
+ */
+static int is_left_to_root(const dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    return task->collective.kind == DT_REDUCE && stream->size <= 2 && !stream->cross;
+}
+
 /* One rank whose pieces are elsewhere decides for all, so it need not wait to know. */
 static dt_shm_path_t choose_reduction(const dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
     int is_small = bytes_of(task) <= stream->layout.small_bytes;
-    dt_shm_path_t elsewhere = is_small && !stream->cross ? DT_SHM_SMALL : DT_SHM_ARENA;
+    dt_shm_path_t elsewhere = is_small && !stream->cross      ? DT_SHM_SMALL
+                              : is_left_to_root(stream, task) ? DT_SHM_SCATTER
+                                                              : DT_SHM_ARENA;
     if (!task->has_header || !task->in_heap)
         return elsewhere;
     for (; task->scanned < stream->size; task->scanned++) {
@@ -190,7 +202,17 @@ static dt_shm_path_t choose_reduction(const dt_shm_stream_t *stream, dt_shm_task
     return DT_SHM_DIRECT;
 }
 
-static dt_shm_path_t choose(const dt_shm_stream_t *stream, dt_shm_task_t *task)
+/* Where each part is read by all, one copy for all of them is less than one for each. */
+static dt_shm_path_t choose_allgather(dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    size_t average = bytes_of(task) / (size_t)stream->size;
+    int works = average >= stream->layout.pull_bytes ? dt_shm_pull_works(stream) : 0;
+    if (works < 0)
+        return DT_SHM_UNDECIDED;
+    return works ? DT_SHM_PAIRS : DT_SHM_GATHER;
+}
+
+static dt_shm_path_t choose(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
     switch (task->collective.kind) {
     case DT_BROADCAST:
@@ -198,7 +220,7 @@ static dt_shm_path_t choose(const dt_shm_stream_t *stream, dt_shm_task_t *task)
     case DT_REDUCE_SCATTER:
         return DT_SHM_SCATTER;
     case DT_ALLGATHER:
-        return DT_SHM_GATHER;
+        return choose_allgather(stream, task);
     case DT_EXCHANGE:
         return DT_SHM_PAIRS;
     default:
@@ -283,6 +305,8 @@ void dt_shm_stream_drive(dt_shm_stream_t *stream)
 {
     int moved = dt_shm_stream_open(stream);
     stream->budget = BUDGET;
+    if (moved)
+        dt_shm_pull_probe(stream);
     while (moved && stream->budget > 0 && stream->status == DTRAIN_OK) {
         post(stream);
         decide(stream);

@@ -24,7 +24,8 @@
  *               the own part. reduce: the own part's segment, into the own output.
  *     GATHER    allgather: a segment of every rank's part. fill: into the own slot. reduce: copy
  *               all segments out of all slots.
- *     PAIRS     exchange, one chunk. reduce: every pair of ranks has a channel of its own
+ *     PAIRS     exchange, and allgather of long parts where all ranks can read each other's private
+ *               memory; one chunk. reduce: every pair of ranks has a channel of its own
  *               (shm_pairs.c), since nobody knows the other pairs' counts; done when the own pairs
  *               are through.
  *
@@ -63,8 +64,7 @@
  *
  * A set of ranks has a stream of its own, in regions of its own of its ranks' heaps (shm_sets.c).
  * All that it counts starts at `base`, which is beyond all that earlier sets in the same regions
- * have counted, so that what they left there means nothing to it, and what it leaves means to one
- * of them that its owner is further on.
+ * have counted, so that what they left there means nothing to it.
  */
 #ifndef DT_COMM_SHM_SHM_STREAM_H
 #define DT_COMM_SHM_SHM_STREAM_H
@@ -146,6 +146,7 @@ typedef struct dt_shm_channel {
     uint64_t sent, taken;
     uint64_t part;                    /* bytes of the next entry that were taken already */
     uint64_t sent_bytes, taken_bytes; /* of the task */
+    int is_lent;                      /* some of it lies where the sender had it */
 } dt_shm_channel_t;
 
 /* Members of an earlier set in the same region, which may not be through with it. */
@@ -167,6 +168,8 @@ typedef struct dt_shm_stream {
     dt_shm_board_t **boards;    /* size entries: where its region starts */
     dt_shm_channel_t *channels; /* size entries */
     uint64_t copied_bytes;      /* PAIRS: of what stays here */
+    uint64_t secret;            /* that others look for, to know whom they read */
+    int has_probed;
     dt_shm_watch_t watches[DT_SHM_EVENTS];
 
     dt_shm_task_t *head, *tail; /* all tasks that were not released */
@@ -233,6 +236,22 @@ dt_shm_step_t dt_shm_counts_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, 
  */
 const uint8_t *dt_shm_counts_source(const dt_shm_stream_t *stream, const dt_shm_task_t *task,
                                     int rank, dt_span_t span, const uint8_t *copy);
+
+/* ---- shm_pull.c: other ranks' private memory ------------------------------------------------ */
+
+/* Says in the own region whose it is; before it is opened. */
+void dt_shm_pull_introduce(dt_shm_stream_t *stream);
+
+/* Finds out and tells, once all have opened their regions, whether this rank can read all others'
+ * memory. */
+void dt_shm_pull_probe(dt_shm_stream_t *stream);
+
+/* 1 if all ranks can, 0 if not; -1: not all have told. The same on all ranks that know it. */
+int dt_shm_pull_works(dt_shm_stream_t *stream);
+
+/* Reads from a rank's address. DONE; or WAITS: that rank is gone, or the stream has ended. */
+dt_shm_step_t dt_shm_pull(dt_shm_stream_t *stream, int rank, void *to, uint64_t address,
+                          size_t bytes);
 
 /* ---- shm_pairs.c: PAIRS -------------------------------------------------------------------- */
 
