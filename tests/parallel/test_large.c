@@ -15,10 +15,12 @@ static int64_t available_kib(void)
 {
     FILE *file = fopen("/proc/meminfo", "r");
     char line[128];
-    long long kib = 0;
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %lld", &kib) == 1)
-            break;
+    static const char label[] = "MemAvailable:";
+    int64_t kib = 0;
+    while (file && kib == 0 && fgets(line, sizeof line, file)) {
+        if (strncmp(line, label, strlen(label)) == 0)
+            kib = strtoll(line + strlen(label), NULL, 10);
+    }
     if (file)
         fclose(file);
     return kib;
