@@ -154,7 +154,9 @@ typedef struct dtrain_config {
     char backend[32];            /* "auto" (also ""), "mpi", or "self": a world of one */
     char network_interface[64];  /* for connections between nodes, as "eth0"; "": any */
     int32_t shared_memory;       /* dtrain_shared_memory_t */
-    char isa[16]; /* the best instruction set used: "auto" (also ""), "scalar", ... */
+    char isa[16];            /* the best instruction set used: "auto" (also ""), "scalar", ... */
+    int32_t heartbeat_ms;    /* how often ranks show that they run; 0: 500 */
+    int32_t link_timeout_ms; /* a node that answers nothing for as long is lost; 0: 1,200 */
 } dtrain_config_t;
 
 /* Whether the ranks of a node share memory; all ranks take rank 0's. */
@@ -189,10 +191,11 @@ DTRAIN_API dtrain_status_t dtrain_config_set(dtrain_config_t *config, const char
 /*
  * Joins the world: all processes that the MPI launcher started, or this process alone without
  * a launcher. Every rank must call it. MPI is initialised when the application has not done
- * so. Starts one background thread. `config` may be NULL for the defaults; it is copied.
+ * so. Starts two background threads. `config` may be NULL for the defaults; it is copied.
  *
  * Blocks until all ranks are here, or init_timeout_ms. Errors: ALREADY_INITIALIZED (the world
- * is unharmed), CONFIG, TIMEOUT, COMMUNICATION, OUT_OF_MEMORY; UNSUPPORTED when the
+ * is unharmed), CONFIG, TIMEOUT, RANK_LOST (a rank of this node died meanwhile), COMMUNICATION,
+ * OUT_OF_MEMORY; UNSUPPORTED when the
  * application initialised MPI with too low a thread level, when MPI was finalized already, or
  * when the launcher belongs to another MPI than the library. After an error nothing is left
  * initialised. May be called again after dtrain_shutdown.

@@ -1,6 +1,4 @@
 /* handles.c - operations in flight: dtrain.h says what each function does. */
-#include <stdio.h>
-
 #include "api/world.h"
 #include "base/status.h"
 
@@ -48,18 +46,9 @@ dtrain_status_t dtrain_wait_all(const dtrain_handle_t *handles, int n, dtrain_st
     dt_runtime_t *runtime = dt_api_enter(&status);
     if (!runtime)
         return status;
-    char text[DT_ERROR_MAX] = "";
-    for (int i = 0; i < n; i++) {
-        dtrain_status_t one = dt_runtime_wait(runtime, handles[i], -1);
-        if (one != DTRAIN_OK && status == DTRAIN_OK) {
-            status = one;
-            snprintf(text, sizeof text, "%s", dt_last_error());
-        }
-        if (each)
-            each[i] = one;
-    }
+    status = dt_runtime_wait_all(runtime, handles, n, each);
     dt_api_leave();
-    return status == DTRAIN_OK ? DTRAIN_OK : dt_fail(status, "%s", text);
+    return status;
 }
 
 dtrain_status_t dtrain_wait_any(const dtrain_handle_t *handles, int n, int *index)

@@ -25,6 +25,8 @@ static void after_fork_in_child(void)
     dt_control_t *control = runtime->world.control;
     if (control && control->ops->forget)
         control->ops->forget(control);
+    if (runtime->world.detector)
+        dt_detector_forget(runtime->world.detector);
 }
 
 /* A process that ends without dtrain_shutdown: the thread must not run while the libraries below

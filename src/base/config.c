@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include "base/config_table.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/status.h"
 
 #define PREFIX "DTRAIN_"
+#define FAULT_VARIABLE "DTRAIN_FAULT"
 #define PREFIX_LENGTH (sizeof PREFIX - 1)
 
 /* The sizes that dtrain_config_t had in the versions so far; fields are only ever appended. */
@@ -141,7 +143,7 @@ static void convert(const dt_setting_t *setting, const dtrain_config_t *config, 
 /* Variables with our prefix that others than this table read. */
 static int is_read_elsewhere(const char *name)
 {
-    static const char *const names[] = {"DTRAIN_LIBRARY"};
+    static const char *const names[] = {"DTRAIN_LIBRARY", FAULT_VARIABLE};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], name) == 0)
             return 1;
@@ -176,6 +178,25 @@ static void warn_unknown(char *const *environment)
     }
 }
 
+/* The rank that the launcher gave this process; 0 without one. */
+static int launcher_rank(char *const *environment)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *text = get(environment, names[i]);
+        if (text)
+            return (int)strtol(text, NULL, 10);
+    }
+    return 0;
+}
+
+/* Fault points are for tests, so their rule is no setting. */
+static dtrain_status_t arm_fault(char *const *environment)
+{
+    const char *rule = get(environment, FAULT_VARIABLE);
+    return rule ? dt_fault_arm(rule, launcher_rank(environment)) : DTRAIN_OK;
+}
+
 dtrain_status_t dt_config_resolve_from(const dtrain_config_t *user, char *const *environment,
                                        dt_config_t *out)
 {
@@ -194,7 +215,7 @@ dtrain_status_t dt_config_resolve_from(const dtrain_config_t *user, char *const 
         convert(&dt_settings[i], &config, out);
     dt_log_set_level(out->log_level);
     warn_unknown(environment);
-    return DTRAIN_OK;
+    return arm_fault(environment);
 }
 
 dtrain_status_t dt_config_resolve(const dtrain_config_t *user, dt_config_t *out)
@@ -273,4 +294,9 @@ int dt_config_launcher_size_from(char *const *environment, const char **variable
 int dt_config_launcher_size(const char **variable)
 {
     return dt_config_launcher_size_from(environ, variable);
+}
+
+void dt_config_suggest(const char *variable, const char *value)
+{
+    (void)setenv(variable, value, 0); /* without memory for it, it stays unsuggested */
 }

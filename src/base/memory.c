@@ -3,19 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
+
 void *dt_alloc(size_t bytes)
 {
-    return malloc(bytes);
+    return dt_fault_fails(DT_FAULT_ALLOC) ? NULL : malloc(bytes);
 }
 
 void *dt_calloc(size_t count, size_t bytes)
 {
-    return calloc(count, bytes);
+    return dt_fault_fails(DT_FAULT_ALLOC) ? NULL : calloc(count, bytes);
 }
 
 void *dt_realloc(void *old, size_t bytes)
 {
-    return realloc(old, bytes);
+    return dt_fault_fails(DT_FAULT_ALLOC) ? NULL : realloc(old, bytes);
 }
 
 void *dt_alloc_aligned(size_t align, size_t bytes)
@@ -23,7 +25,7 @@ void *dt_alloc_aligned(size_t align, size_t bytes)
     void *memory = NULL;
     if (align < sizeof(void *))
         align = sizeof(void *);
-    if (posix_memalign(&memory, align, bytes) != 0)
+    if (dt_fault_fails(DT_FAULT_ALLOC) || posix_memalign(&memory, align, bytes) != 0)
         return NULL;
     return memory;
 }

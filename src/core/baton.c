@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/cpu.h"
+#include "base/sigpipe.h"
 #include "core/completion.h"
 #include "core/coordinator.h"
 #include "core/runtime.h"
@@ -114,9 +115,9 @@ static void park(dt_baton_t *baton)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    baton->is_parked = 1;
+    atomic_store(&baton->is_parked, 1);
     wait_moved(baton, time.tv_sec * DT_NS_PER_S + time.tv_nsec + PARK_NS);
-    baton->is_parked = 0;
+    atomic_store(&baton->is_parked, 0);
 }
 
 static void *thread_main(void *argument)
@@ -270,8 +271,11 @@ void dt_baton_notify(dt_runtime_t *runtime)
         runtime->world.control->ops->wake(runtime->world.control);
         return;
     }
+    /* It parks only beside a helper, who looks at what was left here when it leaves. */
+    if (!atomic_load(&baton->is_parked))
+        return;
     pthread_mutex_lock(&baton->gate);
-    if (baton->is_parked && !baton->is_held)
+    if (atomic_load(&baton->is_parked) && !baton->is_held)
         pthread_cond_broadcast(&baton->moved);
     pthread_mutex_unlock(&baton->gate);
 }
@@ -328,7 +332,7 @@ static void hand_over(dt_runtime_t *runtime)
 {
     dt_baton_t *baton = &runtime->baton;
     int is_needed = is_thread_needed(runtime);
-    if (atomic_load(&baton->sleepers) > 0 || (is_needed && baton->is_parked))
+    if (atomic_load(&baton->sleepers) > 0 || (is_needed && atomic_load(&baton->is_parked)))
         pthread_cond_broadcast(&baton->moved);
     else if (is_needed && baton->has_thread)
         runtime->world.control->ops->wake(runtime->world.control);
@@ -340,6 +344,9 @@ int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *a
     if (is_done(argument) || dt_is_in_callback(runtime))
         return is_done(argument);
     dt_baton_t *baton = &runtime->baton;
+    dt_sigpipe_t held;
+    if (runtime->world.raises_sigpipe)
+        dt_sigpipe_hold(&held);
     atomic_fetch_add(&baton->helpers, 1);
     pthread_mutex_lock(&baton->gate);
     int done;
@@ -354,5 +361,7 @@ int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *a
     atomic_fetch_sub(&baton->helpers, 1);
     hand_over(runtime);
     pthread_mutex_unlock(&baton->gate);
+    if (runtime->world.raises_sigpipe)
+        dt_sigpipe_release(&held);
     return done;
 }

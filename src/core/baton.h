@@ -20,8 +20,9 @@ typedef struct dt_baton {
     pthread_mutex_t gate;
     pthread_cond_t moved; /* [gate] the baton is free, or something is done */
     int is_held;          /* [gate] */
-    int is_parked;        /* [gate] the background thread waits for `moved` */
-    int64_t doze_ns;      /* [gate] when the dozing background thread looks again; else 0 */
+    _Atomic int
+        is_parked;   /* [atomic] the background thread waits for `moved`; written under the gate */
+    int64_t doze_ns; /* [gate] when the dozing background thread looks again; else 0 */
     _Atomic int helpers;  /* [atomic] callers in dt_baton_help */
     _Atomic int sleepers; /* [atomic] helpers that wait for `moved` */
     _Atomic int dozing;   /* [atomic] threads in, or about to enter, control->wait */

@@ -58,17 +58,23 @@ static void fill_exchange(const dt_operation_t *operation, dt_ranks_t ranks, int
     }
 }
 
+dt_reduction_t dt_collective_reduction(const dt_operation_t *operation, int size)
+{
+    const dt_signature_t *signature = &operation->signature;
+    return (dt_reduction_t){.dtype = (dtrain_dtype_t)signature->dtype,
+                            .op = (dtrain_op_t)signature->op,
+                            .divisor = signature->op == DTRAIN_OP_AVERAGE ? size : 1,
+                            .prescale = signature->prescale,
+                            .postscale = signature->postscale};
+}
+
 void dt_collective_fill(dt_collective_t *collective, const dt_operation_t *operation,
                         dt_ranks_t ranks, int64_t *counts)
 {
     const dt_signature_t *signature = &operation->signature;
     memset(collective, 0, sizeof *collective);
     collective->root = signature->root;
-    collective->reduction.dtype = (dtrain_dtype_t)signature->dtype;
-    collective->reduction.op = (dtrain_op_t)signature->op;
-    collective->reduction.divisor = signature->op == DTRAIN_OP_AVERAGE ? ranks.size : 1;
-    collective->reduction.prescale = signature->prescale;
-    collective->reduction.postscale = signature->postscale;
+    collective->reduction = dt_collective_reduction(operation, ranks.size);
     collective->count = operation->count;
     switch ((dt_kind_t)signature->kind) {
     case DT_KIND_ALLREDUCE:

@@ -18,6 +18,9 @@ typedef struct dt_ranks {
 void dt_collective_fill(dt_collective_t *collective, const dt_operation_t *operation,
                         dt_ranks_t ranks, int64_t *counts);
 
+/* Of an operation by `size` ranks. */
+dt_reduction_t dt_collective_reduction(const dt_operation_t *operation, int size);
+
 /* 1 when no rank has anything to move, which all ranks find alike: then it is left out. */
 int dt_collective_is_empty(const dt_operation_t *operation, int size);
 

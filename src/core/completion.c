@@ -4,24 +4,49 @@
 
 #include "base/memory.h"
 
+/* Takes an operation out of what is pending. */
+static void unlist(dt_runtime_t *runtime, dt_operation_t *operation)
+{
+    dt_operation_remove(&runtime->pending, operation);
+    dt_id_table_clear(&runtime->by_id, operation);
+}
+
+/* With a callback it is done once that has been called. */
+static void mark_done(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
+{
+    atomic_store_explicit(&operation->status, status, memory_order_relaxed);
+    if (operation->callback) {
+        dt_operation_append(&runtime->called, operation);
+        return;
+    }
+    /* Whoever is about to sleep until this is done reads it after saying so: see dt_baton_tell. */
+    atomic_store(&operation->done, DT_DONE);
+}
+
 void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status,
                  const char *text)
 {
-    dt_operation_remove(&runtime->pending, operation);
+    unlist(runtime, operation);
     if (!operation->is_bystander)
-        dt_intake_finish(&runtime->intake, operation);
+        dt_intake_finish(&runtime->intake, &operation, 1);
     atomic_fetch_sub(&runtime->num_pending, 1);
     if (operation->is_refused || operation->is_bystander) {
         dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
         return;
     }
-    operation->status = status;
     operation->error = text ? dt_strdup(text) : NULL;
-    if (operation->callback) {
-        dt_operation_append(&runtime->called, operation);
-        return;
-    }
-    atomic_store(&operation->done, DT_DONE);
+    mark_done(runtime, operation, status);
+    dt_baton_tell(runtime);
+}
+
+void dt_complete_well(dt_runtime_t *runtime, dt_operation_t *const *operations, int n)
+{
+    for (int i = 0; i < n; i++)
+        unlist(runtime, operations[i]);
+    dt_intake_finish(&runtime->intake, operations, n);
+    atomic_fetch_sub(&runtime->num_pending, n);
+    for (int i = 0; i < n; i++)
+        mark_done(runtime, operations[i], DTRAIN_OK);
     dt_baton_tell(runtime);
 }
 
@@ -37,7 +62,7 @@ int dt_complete_callbacks(dt_runtime_t *runtime)
         dtrain_handle_t handle = atomic_load(&operation->handle);
         dtrain_callback_fn_t callback = operation->callback;
         atomic_store(&operation->done, DT_DONE_IN_CALLBACK);
-        callback(handle, operation->status, operation->user);
+        callback(handle, atomic_load(&operation->status), operation->user);
         dt_handle_finish(runtime->handles, operation, handle);
         dt_baton_tell(runtime);
     }

@@ -9,6 +9,9 @@
 void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status,
                  const char *text);
 
+/* The same for operations that went well, all at once. */
+void dt_complete_well(dt_runtime_t *runtime, dt_operation_t *const *operations, int n);
+
 /* The world is over: gives up running tasks, fails every operation now and to come. */
 void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *text);
 

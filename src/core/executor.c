@@ -24,7 +24,8 @@ struct dt_bucket {
 };
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
-                      const dt_plan_policy_t *policy, dt_executor_done_fn_t done, void *context)
+                      const dt_plan_policy_t *policy, dt_done_fn_t done, dt_failed_fn_t failed,
+                      void *context)
 {
     memset(executor, 0, sizeof *executor);
     executor->backend = backend;
@@ -34,6 +35,7 @@ void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t
     if (backend->takes_pieces)
         executor->policy.tensor_limit = policy->threshold;
     executor->done = done;
+    executor->failed = failed;
     executor->context = context;
 }
 
@@ -201,7 +203,7 @@ static dtrain_status_t add_sized(dt_executor_t *executor, const dt_staged_t *siz
         if (status != DTRAIN_OK) {
             dt_output_free(operation->owned);
             operation->owned = NULL;
-            executor->done(executor->context, operation, status, text);
+            executor->failed(executor->context, operation, status, text);
             continue;
         }
         last = new_bucket(executor, last);
@@ -217,12 +219,45 @@ static void finish(dt_executor_t *executor, dt_bucket_t *bucket)
         dt_fusion_unpack(bucket->buffer, bucket->pieces, bucket->count,
                          dt_dtype_size(bucket->collective.reduction.dtype));
     }
-    for (int i = 0; i < bucket->count; i++)
-        executor->done(executor->context, bucket->operations[i], DTRAIN_OK, NULL);
+    if (bucket->count > 0)
+        executor->done(executor->context, bucket->operations, bucket->count);
     if (bucket->staged)
         bucket->staged->free(bucket->staged);
     bucket->staged = NULL;
     recycle(executor, bucket);
+}
+
+static int is_adasum(const dt_operation_t *operation)
+{
+    return operation->signature.kind == DT_KIND_ALLREDUCE &&
+           operation->signature.op == DTRAIN_OP_ADASUM;
+}
+
+/* The same answer on all ranks, for an operation that all know by its id. */
+static int is_eager(const dt_executor_t *executor, const dt_operation_t *operation)
+{
+    return executor->backend->ops->post && operation->id < DT_EAGER_SLOTS &&
+           operation->signature.kind == DT_KIND_ALLREDUCE && !is_adasum(operation) &&
+           operation->bytes > 0 && operation->bytes <= DT_EAGER_BYTES;
+}
+
+void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation)
+{
+    dt_backend_t *backend = executor->backend;
+    if (is_eager(executor, operation))
+        backend->ops->post(backend, operation->id, operation->in, (size_t)operation->bytes);
+}
+
+int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation)
+{
+    dt_backend_t *backend = executor->backend;
+    if (!is_eager(executor, operation))
+        return 0;
+    dt_reduction_t reduction = dt_collective_reduction(operation, executor->ranks.size);
+    backend->ops->take(backend, operation->id, &reduction, operation->out,
+                       (size_t)operation->count);
+    executor->done(executor->context, &operation, 1);
+    return 1;
 }
 
 /* Whether a bucket needs no collective at all. */
@@ -233,12 +268,6 @@ static int is_empty(const dt_executor_t *executor, const dt_bucket_t *bucket)
             return 0;
     }
     return bucket->count > 0;
-}
-
-static int is_adasum(const dt_bucket_t *bucket)
-{
-    return bucket->count == 1 && bucket->operations[0]->signature.kind == DT_KIND_ALLREDUCE &&
-           bucket->operations[0]->signature.op == DTRAIN_OP_ADASUM;
 }
 
 static dtrain_status_t pack(dt_executor_t *executor, dt_bucket_t *bucket, int *is_ready)
@@ -291,7 +320,7 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_
     *stage = DT_STAGE_NONE;
     if (is_empty(executor, bucket))
         return DTRAIN_OK;
-    if (!bucket->staged && is_adasum(bucket)) {
+    if (!bucket->staged && is_adasum(bucket->operations[0])) {
         bucket->staged = dt_adasum_create(bucket->operations[0], executor->ranks);
         if (!bucket->staged)
             return no_memory();

@@ -20,15 +20,19 @@
 
 typedef struct dt_bucket dt_bucket_t;
 
-/* An operation is over: OK, or a status that is the same on all ranks, with a text. */
-typedef void (*dt_executor_done_fn_t)(void *context, dt_operation_t *operation,
-                                      dtrain_status_t status, const char *text);
+/* The results of these operations are complete. */
+typedef void (*dt_done_fn_t)(void *context, dt_operation_t *const *operations, int n);
+
+/* An operation came to nothing, with a status that is the same on all ranks. */
+typedef void (*dt_failed_fn_t)(void *context, dt_operation_t *operation, dtrain_status_t status,
+                               const char *text);
 
 typedef struct dt_executor {
     dt_backend_t *backend; /* borrowed */
     dt_ranks_t ranks;
     dt_plan_policy_t policy;
-    dt_executor_done_fn_t done;
+    dt_done_fn_t done;
+    dt_failed_fn_t failed;
     void *context;
 
     uint64_t sequence; /* of the next collective */
@@ -45,8 +49,17 @@ typedef struct dt_executor {
 } dt_executor_t;
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
-                      const dt_plan_policy_t *policy, dt_executor_done_fn_t done, void *context);
+                      const dt_plan_policy_t *policy, dt_done_fn_t done, dt_failed_fn_t failed,
+                      void *context);
 void dt_executor_free(dt_executor_t *executor);
+
+/*
+ * Short operations with an id need no collective: their input is laid out for the other ranks with
+ * the report (post), and reduced as soon as all ranks have agreed by that id (take: 1, and it is
+ * done; 0 when the operation is not of that kind).
+ */
+void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation);
+int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation);
 
 /* Plans operations that all ranks agreed on, in the agreed order. OUT_OF_MEMORY: the world cannot
  * go on, since the other ranks start them. */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
 
 #define ALIGNMENT 4096
@@ -49,6 +50,7 @@ void dt_fusion_pool_free(dt_fusion_pool_t *pool)
 void dt_fusion_pack(dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n, size_t element)
 {
     char *at = buffer->data;
+    dt_fault_point(DT_FAULT_PACK);
     for (int i = 0; i < n; i++) {
         size_t bytes = (size_t)pieces[i].count * element;
         if (bytes == 0)
@@ -62,6 +64,7 @@ void dt_fusion_unpack(const dt_fusion_buffer_t *buffer, const dt_piece_t *pieces
                       size_t element)
 {
     const char *at = buffer->data;
+    dt_fault_point(DT_FAULT_UNPACK);
     for (int i = 0; i < n; i++) {
         size_t bytes = (size_t)pieces[i].count * element;
         if (bytes == 0)

@@ -157,20 +157,10 @@ dt_operation_t *dt_intake_find(dt_intake_t *intake, const char *name, size_t len
     return operation;
 }
 
-dt_operation_t *dt_intake_find_id(dt_intake_t *intake, uint32_t id)
-{
-    pthread_mutex_lock(&intake->lock);
-    dt_name_t *found = dt_response_cache_by_id(&intake->cache, id);
-    dt_operation_t *operation = found ? found->in_flight : NULL;
-    pthread_mutex_unlock(&intake->lock);
-    return operation;
-}
-
 dtrain_status_t dt_intake_learn(dt_intake_t *intake, dt_operation_t *operation, uint32_t id)
 {
     pthread_mutex_lock(&intake->lock);
-    int failed =
-        dt_response_cache_learn(&intake->cache, operation->name, &operation->signature, id);
+    int failed = dt_response_cache_learn(operation->name, &operation->signature, id);
     pthread_mutex_unlock(&intake->lock);
     return failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the response cache")
                   : DTRAIN_OK;
@@ -185,21 +175,28 @@ static dt_operation_t *find_held(dt_intake_t *intake, const dt_name_t *name)
     return operation;
 }
 
-void dt_intake_finish(dt_intake_t *intake, dt_operation_t *operation)
+/* [lock held] */
+static void finish(dt_intake_t *intake, dt_operation_t *operation)
 {
-    pthread_mutex_lock(&intake->lock);
     dt_name_t *name = operation->name;
     /* What was held back was never in flight when the world ended under it. */
-    if (name->in_flight == operation) {
-        name->in_flight = NULL;
-        dt_operation_t *held = find_held(intake, name);
-        if (held) {
-            dt_operation_remove(&intake->held, held);
-            enqueue(intake, held);
-        } else {
-            dt_response_cache_drop(&intake->cache, name);
-        }
+    if (name->in_flight != operation)
+        return;
+    name->in_flight = NULL;
+    dt_operation_t *held = find_held(intake, name);
+    if (held) {
+        dt_operation_remove(&intake->held, held);
+        enqueue(intake, held);
+    } else {
+        dt_response_cache_drop(&intake->cache, name);
     }
+}
+
+void dt_intake_finish(dt_intake_t *intake, dt_operation_t *const *operations, int n)
+{
+    pthread_mutex_lock(&intake->lock);
+    for (int i = 0; i < n; i++)
+        finish(intake, operations[i]);
     pthread_mutex_unlock(&intake->lock);
 }
 

@@ -54,15 +54,14 @@ int dt_intake_take(dt_intake_t *intake, dt_operation_list_t *taken);
 /* The same for what is held back. */
 int dt_intake_take_held(dt_intake_t *intake, dt_operation_list_t *taken);
 
-/* The operation in flight under a name or an id; NULL when there is none here. */
+/* The operation in flight under a name; NULL when there is none here. */
 dt_operation_t *dt_intake_find(dt_intake_t *intake, const char *name, size_t length);
-dt_operation_t *dt_intake_find_id(dt_intake_t *intake, uint32_t id);
 
 /* Notes the id that an operation in flight was given. */
 dtrain_status_t dt_intake_learn(dt_intake_t *intake, dt_operation_t *operation, uint32_t id);
 
-/* The operation is over: its name is free, and the next one held back for it goes on. */
-void dt_intake_finish(dt_intake_t *intake, dt_operation_t *operation);
+/* The operations are over: their names are free, and the next ones held back for these go on. */
+void dt_intake_finish(dt_intake_t *intake, dt_operation_t *const *operations, int n);
 
 /* From now on submit fails with `status` and `text`; what was taken in before goes its way. The
  * first call's status stands. */

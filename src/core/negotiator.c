@@ -75,8 +75,10 @@ struct dt_negotiator {
     list_t decided;   /* since the last verdict */
     list_t settled;   /* for the next verdicts, in order */
     uint64_t num_settled;
-    int has_priorities; /* of a settled one, at some time */
-    dt_rank_set_t gone; /* ranks that said BYE */
+    int has_priorities;             /* of a settled one, at some time */
+    dt_rank_set_t gone;             /* ranks that said BYE */
+    dt_silent_fn_t describe_silent; /* or NULL */
+    void *silent_context;
 };
 
 static void list_append(list_t *list, tally_t *tally)
@@ -451,6 +453,12 @@ static dtrain_status_t take_request(dt_negotiator_t *negotiator, int rank,
     return mark(negotiator, tally, rank, now_ns);
 }
 
+void dt_negotiator_ask_silent(dt_negotiator_t *negotiator, dt_silent_fn_t describe, void *context)
+{
+    negotiator->describe_silent = describe;
+    negotiator->silent_context = context;
+}
+
 /* A rank's deadline for a name has passed. It may be decided by now: then that stands. */
 static void take_withdrawal(dt_negotiator_t *negotiator, int rank, double seconds, const char *name,
                             size_t length)
@@ -458,12 +466,14 @@ static void take_withdrawal(dt_negotiator_t *negotiator, int rank, double second
     tally_t *tally = dt_map_get(&negotiator->names, name, length);
     if (!tally || tally->is_decided || !dt_rank_set_has(&tally->ready, rank))
         return;
-    char missing[256], text[DT_ERROR_MAX];
+    char missing[256], silent[DT_ERROR_MAX / 3] = "", text[DT_ERROR_MAX];
     describe_missing(tally, missing, sizeof missing);
+    if (negotiator->describe_silent)
+        negotiator->describe_silent(negotiator->silent_context, silent, sizeof silent);
     snprintf(text, sizeof text,
              "%s '%.200s' was given up by rank %d after its deadline of %.3g s: %s did not submit "
-             "it",
-             tally_kind(tally), tally->name, rank, seconds, missing);
+             "it%s%s",
+             tally_kind(tally), tally->name, rank, seconds, missing, silent[0] ? "; " : "", silent);
     decide_error(negotiator, tally, DTRAIN_ERR_TIMEOUT, text);
 }
 
@@ -579,13 +589,13 @@ static void put_verdict(dt_negotiator_t *negotiator, tally_t *tally, dt_buffer_t
     entry.text = tally->text ? tally->text : "";
     if (tally->status != DTRAIN_OK) {
         put_error(negotiator, tally, &entry);
-    } else if (first->id != DT_ID_NONE) {
+    } else if (first->id != DT_ID_NONE && first->who.count == tally->ready.count) {
         entry.kind = DT_ENTRY_CACHED;
         entry.id = first->id;
     } else {
         give_id(negotiator, tally, &tally->variants[first - tally->variants]);
         entry.kind = DT_ENTRY_NEW;
-        entry.id = first->id;
+        entry.id = first->who.count == tally->ready.count ? first->id : DT_ID_NONE;
         entry.signature = first->signature;
     }
     dt_put_entry(verdict, &entry);

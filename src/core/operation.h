@@ -20,12 +20,12 @@ typedef enum dt_done {
 
 typedef struct dt_operation {
     /* The handle. */
-    _Atomic uint64_t handle; /* [atomic] 0 while the slot is free */
-    _Atomic uint32_t done;   /* [atomic] dt_done_t */
-    dtrain_status_t status;  /* [done]; for a refused call, why, from the start */
-    char *error;             /* [done] its text, or NULL; ditto */
-    int is_refused;          /* the call failed; it only tells the other ranks, and has no user */
-    int is_bystander;        /* two other ranks' transfer: no user, no name, no data */
+    _Atomic uint64_t handle;        /* [atomic] 0 while the slot is free */
+    _Atomic uint32_t done;          /* [atomic] dt_done_t */
+    _Atomic dtrain_status_t status; /* [done]; for a refused call, why, from the start */
+    char *error;                    /* [done] its text, or NULL; ditto */
+    int is_refused;   /* the call failed; it only tells the other ranks, and has no user */
+    int is_bystander; /* two other ranks' transfer: no user, no name, no data */
     dtrain_callback_fn_t callback; /* [const] from submit on */
     void *user;                    /* ditto */
 
@@ -41,15 +41,16 @@ typedef struct dt_operation {
     int64_t *splits;
     dt_output_t *owned; /* [done] the library's memory for the output; else NULL */
     int64_t out_rows;   /* [done] first extent of the output, where the kind deals in rows */
-    int64_t submitted_ns;
+    int64_t timeout_ns; /* DT_NEVER: none */
 
     dt_name_t *name; /* [intake lock] */
     uint32_t id;     /* [intake lock] until taken, then [coordinator]; DT_ID_NONE: not cached */
 
     /* The coordinator's. */
-    int64_t deadline_ns; /* DT_NEVER: none */
-    int is_agreed;       /* all ranks have it */
-    int is_withdrawn;    /* the deadline passed; rank 0 was told */
+    int64_t submitted_ns; /* when it was taken: a clock a submission costs more than that is off */
+    int64_t deadline_ns;  /* DT_NEVER: none */
+    int is_agreed;        /* all ranks have it */
+    int is_withdrawn;     /* the deadline passed; rank 0 was told */
     struct dt_operation *next, *previous;
 } dt_operation_t;
 

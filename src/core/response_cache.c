@@ -7,8 +7,8 @@
 
 static void name_free(dt_name_t *name)
 {
-    dt_free(name->cached);
-    dt_free(name->text);
+    if (name->cached != &name->first)
+        dt_free(name->cached);
     dt_free(name);
 }
 
@@ -18,7 +18,6 @@ void dt_response_cache_free(dt_response_cache_t *cache)
     for (dt_name_t *name; (name = dt_map_next(&cache->names, &at));)
         name_free(name);
     dt_map_free(&cache->names);
-    dt_free(cache->by_id);
     memset(cache, 0, sizeof *cache);
 }
 
@@ -32,15 +31,11 @@ dt_name_t *dt_response_cache_get(dt_response_cache_t *cache, const char *text, s
     dt_name_t *name = dt_map_get(&cache->names, text, length);
     if (name)
         return name;
-    name = dt_calloc(1, sizeof *name);
+    name = dt_alloc(sizeof *name + length + 1);
     if (!name)
         return NULL;
-    name->length = length;
-    name->text = dt_alloc(length + 1);
-    if (!name->text) {
-        name_free(name);
-        return NULL;
-    }
+    *name = (dt_name_t){.length = length};
+    name->cached = &name->first;
     memcpy(name->text, text, length);
     name->text[length] = '\0';
     if (dt_map_add(&cache->names, name->text, length, name)) {
@@ -48,11 +43,6 @@ dt_name_t *dt_response_cache_get(dt_response_cache_t *cache, const char *text, s
         return NULL;
     }
     return name;
-}
-
-dt_name_t *dt_response_cache_by_id(const dt_response_cache_t *cache, uint32_t id)
-{
-    return id < cache->capacity ? cache->by_id[id] : NULL;
 }
 
 uint32_t dt_response_cache_id(const dt_name_t *name, const dt_signature_t *signature)
@@ -64,35 +54,31 @@ uint32_t dt_response_cache_id(const dt_name_t *name, const dt_signature_t *signa
     return DT_ID_NONE;
 }
 
-static int reserve(dt_response_cache_t *cache, uint32_t id)
+/* Room for one more cached signature; NULL when memory ran out. */
+static dt_cached_signature_t *extend(dt_name_t *name)
 {
-    if (id < cache->capacity)
-        return 0;
-    uint32_t capacity = cache->capacity ? cache->capacity : 256;
-    while (capacity <= id)
-        capacity *= 2;
-    dt_name_t **by_id = dt_realloc(cache->by_id, capacity * sizeof *by_id);
-    if (!by_id)
-        return -1;
-    memset(by_id + cache->capacity, 0, (capacity - cache->capacity) * sizeof *by_id);
-    cache->by_id = by_id;
-    cache->capacity = capacity;
-    return 0;
+    size_t count = (size_t)name->num_cached;
+    if (count == 0)
+        return &name->first;
+    int is_own = name->cached == &name->first;
+    dt_cached_signature_t *cached =
+        dt_realloc(is_own ? NULL : name->cached, (count + 1) * sizeof *cached);
+    if (!cached)
+        return NULL;
+    if (is_own)
+        cached[0] = name->first;
+    name->cached = cached;
+    return &cached[count];
 }
 
-int dt_response_cache_learn(dt_response_cache_t *cache, dt_name_t *name,
-                            const dt_signature_t *signature, uint32_t id)
+int dt_response_cache_learn(dt_name_t *name, const dt_signature_t *signature, uint32_t id)
 {
-    if (reserve(cache, id))
-        return -1;
-    size_t bytes = ((size_t)name->num_cached + 1) * sizeof *name->cached;
-    dt_cached_signature_t *cached = dt_realloc(name->cached, bytes);
+    dt_cached_signature_t *cached = extend(name);
     if (!cached)
         return -1;
-    name->cached = cached;
-    cached[name->num_cached].signature = *signature;
-    cached[name->num_cached++].id = id;
-    cache->by_id[id] = name;
+    cached->signature = *signature;
+    cached->id = id;
+    name->num_cached++;
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
  * response_cache.h - a rank's half of the cache: for each name, the signatures that rank 0 has
- * given an id, and for each id, the name. Grows as needed, forgets nothing that has an id; a name
+ * given an id. Grows as needed, forgets nothing that has an id; a name
  * without one is dropped when its operation is done. Not thread-safe: the intake's lock is held.
  */
 #ifndef DT_CORE_RESPONSE_CACHE_H
@@ -15,17 +15,16 @@ typedef struct dt_cached_signature {
 } dt_cached_signature_t;
 
 struct dt_name {
-    char *text; /* zero-terminated */
-    size_t length;
     dt_operation_t *in_flight; /* this rank's operation of that name, or NULL */
-    dt_cached_signature_t *cached;
+    size_t length;
     int num_cached;
+    dt_cached_signature_t *cached; /* num_cached; `first` as long as that is enough */
+    dt_cached_signature_t first;
+    char text[]; /* zero-terminated */
 };
 
 typedef struct dt_response_cache {
-    dt_map_t names;    /* text → dt_name_t */
-    dt_name_t **by_id; /* NULL where an id is not known here */
-    uint32_t capacity;
+    dt_map_t names; /* text → dt_name_t */
 } dt_response_cache_t;
 
 /* The name of an operation in flight, for a text; "" for one that has none. */
@@ -38,15 +37,11 @@ dt_name_t *dt_response_cache_find(const dt_response_cache_t *cache, const char *
                                   size_t length);
 dt_name_t *dt_response_cache_get(dt_response_cache_t *cache, const char *text, size_t length);
 
-/* The name that an id stands for, or NULL. */
-dt_name_t *dt_response_cache_by_id(const dt_response_cache_t *cache, uint32_t id);
-
 /* The id of a name with a signature, or DT_ID_NONE. */
 uint32_t dt_response_cache_id(const dt_name_t *name, const dt_signature_t *signature);
 
 /* Notes the id that rank 0 gave to a name with a signature. 0, or -1: memory ran out. */
-int dt_response_cache_learn(dt_response_cache_t *cache, dt_name_t *name,
-                            const dt_signature_t *signature, uint32_t id);
+int dt_response_cache_learn(dt_name_t *name, const dt_signature_t *signature, uint32_t id);
 
 /* Drops a name that is not in flight and has no id; leaves any other alone. */
 void dt_response_cache_drop(dt_response_cache_t *cache, dt_name_t *name);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -13,15 +14,46 @@ static dtrain_status_t no_memory(void)
     return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the runtime");
 }
 
-static void operation_done(void *context, dt_operation_t *operation, dtrain_status_t status,
-                           const char *text)
+static void operations_done(void *context, dt_operation_t *const *operations, int n)
+{
+    if (operations[0]->is_bystander) /* which is never fused */
+        dt_complete(context, operations[0], DTRAIN_OK, NULL);
+    else
+        dt_complete_well(context, operations, n);
+}
+
+static void operation_failed(void *context, dt_operation_t *operation, dtrain_status_t status,
+                             const char *text)
 {
     dt_complete(context, operation, status, text);
+}
+
+static void wake_engine(void *context)
+{
+    dt_runtime_t *runtime = context;
+    runtime->world.control->ops->wake(runtime->world.control);
+}
+
+static size_t describe_silent(void *context, char *text, size_t cap)
+{
+    return dt_detector_describe_silent(context, text, cap);
+}
+
+static dtrain_status_t start_detector(dt_runtime_t *runtime)
+{
+    const dt_detector_hooks_t hooks = {.notify = wake_engine, .context = runtime};
+    dt_detector_t *detector = runtime->world.detector;
+    if (!detector)
+        return DTRAIN_OK;
+    if (runtime->negotiator)
+        dt_negotiator_ask_silent(runtime->negotiator, describe_silent, detector);
+    return dt_detector_start(detector, &hooks);
 }
 
 dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
                                   const dt_clock_t *clock, dt_runtime_t **runtime_out)
 {
+    dt_fault_point(DT_FAULT_INIT_START);
     dt_runtime_t *runtime = dt_calloc(1, sizeof *runtime);
     if (!runtime) {
         dt_world_close(world, 0);
@@ -37,8 +69,8 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     dt_plan_policy_t policy = {.threshold = config->fusion_threshold,
                                .tensor_limit = config->fusion_tensor_limit};
     dt_ranks_t ranks = {.rank = topology->rank, .size = topology->size};
-    dt_executor_init(&runtime->executor, runtime->world.backend, ranks, &policy, operation_done,
-                     runtime);
+    dt_executor_init(&runtime->executor, runtime->world.backend, ranks, &policy, operations_done,
+                     operation_failed, runtime);
     runtime->handles = dt_handle_table_create();
     if (topology->rank == 0)
         runtime->negotiator = dt_negotiator_create(topology);
@@ -48,13 +80,29 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
         dt_runtime_destroy(runtime);
         return no_memory();
     }
+    dtrain_status_t status = start_detector(runtime);
+    if (status != DTRAIN_OK) {
+        dt_runtime_destroy(runtime);
+        return status;
+    }
     *runtime_out = runtime;
     return DTRAIN_OK;
 }
 
+/* Without a word: for the others this rank is lost. */
 void dt_runtime_stop_thread(dt_runtime_t *runtime)
 {
     dt_baton_stop(runtime);
+    if (runtime->world.detector)
+        dt_detector_stop(runtime->world.detector);
+}
+
+/* Who leaves a world that has not ended, as after a failed init, is lost for the others. */
+static void leave_detector(dt_runtime_t *runtime)
+{
+    int phase = atomic_load(&runtime->phase);
+    if (runtime->world.detector && phase != DT_PHASE_RUNNING)
+        dt_detector_leave(runtime->world.detector, phase == DT_PHASE_FAREWELL);
 }
 
 /* By now no thread is on its way out of a blocking call, with a handle that is its own. */
@@ -70,14 +118,17 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
 {
     dt_baton_stop(runtime);
     report_handles(runtime);
+    dt_fault_point(DT_FAULT_SHUTDOWN_LEAVE);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
     dt_executor_abandon(&runtime->executor);
+    leave_detector(runtime);
     dt_world_close(&runtime->world, is_clean);
     /* Until here peers may have written to what was given up. */
     dt_executor_free(&runtime->executor);
     dt_user_memory_free_all(&runtime->memory);
     dt_negotiator_free(runtime->negotiator);
     dt_intake_free(&runtime->intake);
+    dt_id_table_free(&runtime->by_id);
     dt_handle_table_free(runtime->handles);
     dt_buffer_free(&runtime->message);
     dt_free(runtime->agreed);
@@ -119,40 +170,74 @@ dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, i
 
 typedef struct waited {
     const dt_runtime_t *runtime;
-    dt_operation_t *operation;
-    dtrain_handle_t handle;
+    const dtrain_handle_t *handles;
+    int count;
+    int num_done; /* so many from the first on are */
 } waited_t;
 
-/* Also when another thread has released it meanwhile. */
-static int is_operation_done(void *argument)
+/* A handle that is none, or that another thread has released meanwhile, is not waited for. */
+static int are_all_done(void *argument)
 {
     waited_t *waited = argument;
-    return is_done(waited->runtime, waited->operation) ||
-           atomic_load(&waited->operation->handle) != waited->handle;
+    for (; waited->num_done < waited->count; waited->num_done++) {
+        dtrain_handle_t handle = waited->handles[waited->num_done];
+        dt_operation_t *operation = dt_handle_find(waited->runtime->handles, handle);
+        if (operation && !is_done(waited->runtime, operation) &&
+            atomic_load(&operation->handle) == handle)
+            return 0;
+    }
+    return 1;
+}
+
+static dtrain_status_t result_of(dt_runtime_t *runtime, dtrain_handle_t handle)
+{
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    dtrain_status_t status;
+    char text[DT_ERROR_MAX];
+    if (!operation ||
+        dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))
+        return stale(handle);
+    return status == DTRAIN_OK ? status : dt_fail(status, "%s", text);
 }
 
 dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms)
 {
-    waited_t waited = {runtime, dt_handle_find(runtime->handles, handle), handle};
-    if (!waited.operation)
-        return stale(handle);
+    waited_t waited = {.runtime = runtime, .handles = &handle, .count = 1};
     int64_t deadline_ns = DT_NEVER;
     if (timeout_ms >= 0)
         deadline_ns = runtime->clock.now(runtime->clock.context) + timeout_ms * DT_NS_PER_MS;
-    if (!is_operation_done(&waited)) {
+    if (!are_all_done(&waited)) {
         dtrain_status_t status = dt_runtime_may_block(runtime, "waiting");
         if (status != DTRAIN_OK)
             return status;
     }
-    if (!dt_baton_help(runtime, is_operation_done, &waited, deadline_ns))
+    if (!dt_baton_help(runtime, are_all_done, &waited, deadline_ns))
         return DTRAIN_IN_PROGRESS;
-    dtrain_status_t status;
+    return result_of(runtime, handle);
+}
+
+dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
+                                    dtrain_status_t *each)
+{
+    waited_t waited = {.runtime = runtime, .handles = handles, .count = n};
+    dtrain_status_t first = DTRAIN_OK;
     char text[DT_ERROR_MAX];
-    if (dt_handle_result(runtime->handles, waited.operation, handle, &status, text, sizeof text))
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE,
-                       "handle %#llx was released while it was waited for",
-                       (unsigned long long)handle);
-    return status == DTRAIN_OK ? status : dt_fail(status, "%s", text);
+    if (!are_all_done(&waited)) {
+        dtrain_status_t status = dt_runtime_may_block(runtime, "dtrain_wait_all");
+        if (status != DTRAIN_OK)
+            return status;
+    }
+    dt_baton_help(runtime, are_all_done, &waited, DT_NEVER);
+    for (int i = 0; i < n; i++) {
+        dtrain_status_t status = result_of(runtime, handles[i]);
+        if (status != DTRAIN_OK && first == DTRAIN_OK) {
+            first = status;
+            snprintf(text, sizeof text, "%s", dt_last_error());
+        }
+        if (each)
+            each[i] = status;
+    }
+    return first == DTRAIN_OK ? first : dt_fail(first, "%s", text);
 }
 
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle)
@@ -177,8 +262,7 @@ dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t h
     text[0] = '\0';
     if (is_done(runtime, operation) &&
         dt_handle_result(runtime->handles, operation, handle, &status, text, cap))
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx was released meanwhile",
-                       (unsigned long long)handle);
+        return stale(handle);
     return DTRAIN_OK;
 }
 
@@ -317,6 +401,7 @@ dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime)
     dtrain_status_t status = dt_runtime_may_block(runtime, "dtrain_shutdown");
     if (status != DTRAIN_OK)
         return status;
+    dt_fault_point(DT_FAULT_SHUTDOWN_BYE);
     dt_intake_close(&runtime->intake, DTRAIN_ERR_SHUT_DOWN, "this rank has called dtrain_shutdown");
     atomic_store(&runtime->wants_bye, 1);
     dt_baton_notify(runtime);

@@ -16,6 +16,7 @@
 #include "core/baton.h"
 #include "core/executor.h"
 #include "core/handle_table.h"
+#include "core/id_table.h"
 #include "core/intake.h"
 #include "core/negotiator.h"
 #include "core/user_memory.h"
@@ -53,6 +54,7 @@ struct dt_runtime {
     /* [baton] */
     dt_operation_list_t pending; /* taken from the intake, not done */
     dt_operation_list_t called;  /* done but for their callbacks */
+    dt_id_table_t by_id;         /* those of `pending` that have an id */
     dt_negotiator_t *negotiator; /* on rank 0, else NULL */
     dt_executor_t executor;
     dt_buffer_t message;     /* being written */
@@ -62,6 +64,8 @@ struct dt_runtime {
     int64_t data_ns;          /* when data last moved; 0: never */
     int64_t linger_ns;        /* when the idle backend is called next */
     _Atomic int has_said_bye; /* [atomic] written with the baton */
+    int lost_rank;            /* its control connection has ended */
+    int64_t lost_ns;          /* when that ends the world at the latest; 0: none is lost */
     int is_unclean;           /* a rank died: nothing that needs all ranks may be called */
 };
 
@@ -96,6 +100,8 @@ dtrain_status_t dt_runtime_submit_group(dt_runtime_t *runtime, const dt_submissi
 dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done);
 /* timeout_ms < 0: until it is done. */
 dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms);
+dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
+                                    dtrain_status_t *each);
 /* *index is written also when the operation failed. */
 dtrain_status_t dt_runtime_wait_any(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
                                     int *index);
@@ -118,7 +124,7 @@ dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime);
  * the caller's to keep away. */
 void dt_runtime_destroy(dt_runtime_t *runtime);
 
-/* Only stops the thread, at the exit of a process that did not shut down. */
+/* Only stops the threads, at the exit of a process that did not shut down. */
 void dt_runtime_stop_thread(dt_runtime_t *runtime);
 
 #endif

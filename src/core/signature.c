@@ -53,7 +53,8 @@ int dt_signature_equal(const dt_signature_t *a, const dt_signature_t *b)
 
 uint64_t dt_signature_hash(const dt_signature_t *signature)
 {
-    return dt_hash(signature, sizeof *signature);
+    return dt_hash(signature,
+                   offsetof(dt_signature_t, shape) + signature->ndim * sizeof signature->shape[0]);
 }
 
 int64_t dt_signature_count(const dt_signature_t *signature)

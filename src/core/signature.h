@@ -49,8 +49,8 @@ typedef struct dt_signature {
     uint32_t group_index; /* this one's place in it */
     uint64_t group;       /* a hash of the names in it; 0: none */
     double prescale, postscale;
-    int64_t shape[DTRAIN_NDIM_MAX]; /* ndim are used, the others are 0; where rows differ, the
-                                       first is 1, and says nothing */
+    int64_t shape[DTRAIN_NDIM_MAX]; /* ndim are used, the others are not looked at; where rows
+                                       differ, the first is 1, and says nothing */
 } dt_signature_t;
 
 const char *dt_kind_name(uint8_t kind);

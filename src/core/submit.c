@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/fault.h"
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -127,15 +128,13 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
     return dt_operand_fill(operation, submission, topology->rank, topology->size);
 }
 
-static void set_deadline(const dt_runtime_t *runtime, const dtrain_options_t *options,
-                         dt_operation_t *operation)
+static void set_timeout(const dt_runtime_t *runtime, const dtrain_options_t *options,
+                        dt_operation_t *operation)
 {
-    int64_t timeout_ns = runtime->config.timeout_ns;
+    operation->timeout_ns = runtime->config.timeout_ns;
     if (options->timeout_ms != 0)
-        timeout_ns = options->timeout_ms < 0 ? DT_NEVER : options->timeout_ms * DT_NS_PER_MS;
-    operation->submitted_ns = runtime->clock.now(runtime->clock.context);
-    operation->deadline_ns =
-        timeout_ns == DT_NEVER ? DT_NEVER : operation->submitted_ns + timeout_ns;
+        operation->timeout_ns =
+            options->timeout_ms < 0 ? DT_NEVER : options->timeout_ms * DT_NS_PER_MS;
 }
 
 /* Turns an operation into one that tells the other ranks of a refused call. */
@@ -175,11 +174,12 @@ static dt_operation_t *make_operation(dt_runtime_t *runtime, const dt_submission
         *status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", name);
         return NULL;
     }
+    dt_fault_point(DT_FAULT_ENQUEUE);
     *status = check_options(options, dt_kind_name((uint8_t)submission->kind), name);
     if (*status != DTRAIN_OK)
         options = &defaults;
-    set_deadline(runtime, options, operation);
-    memset(&operation->signature, 0, sizeof operation->signature);
+    set_timeout(runtime, options, operation);
+    memset(&operation->signature, 0, offsetof(dt_signature_t, shape));
     operation->signature.kind = (uint8_t)submission->kind;
     operation->in = operation->out = NULL;
     operation->count = operation->bytes = 0;

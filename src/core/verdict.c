@@ -2,9 +2,13 @@
 
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
+
+/* Operations of a longer verdict are faster together. */
+#define EAGER_ENTRIES_MAX 8
 
 /* Scratch for at least one more agreed operation. */
 static int reserve(dt_runtime_t *runtime, uint32_t count)
@@ -39,7 +43,7 @@ static dtrain_status_t find_agreed(dt_runtime_t *runtime, const dt_entry_t *entr
 {
     dt_intake_t *intake = &runtime->intake;
     dt_operation_t *operation = entry->kind == DT_ENTRY_CACHED
-                                    ? dt_intake_find_id(intake, entry->id)
+                                    ? dt_id_table_get(&runtime->by_id, entry->id)
                                     : dt_intake_find(intake, entry->name, entry->name_length);
     if (!operation || operation->is_agreed || operation->is_refused)
         return dt_fail(DTRAIN_ERR_INTERNAL,
@@ -68,6 +72,7 @@ static dtrain_status_t stand_by(dt_runtime_t *runtime, const dt_entry_t *entry,
     operation->signature = entry->signature;
     operation->in = operation->out = NULL;
     operation->name = NULL;
+    operation->id = DT_ID_NONE;
     operation->count = operation->bytes = 0;
     operation->deadline_ns = DT_NEVER;
     dt_operation_append(&runtime->pending, operation);
@@ -85,6 +90,7 @@ static int is_bystander(const dt_entry_t *entry, int rank)
 
 dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
 {
+    dt_fault_point(DT_FAULT_VERDICT);
     uint32_t entries = dt_get_u32(reader);
     uint32_t num_agreed = 0;
     for (uint32_t i = 0; i < entries; i++) {
@@ -106,6 +112,9 @@ dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
             continue;
         }
         operation->is_agreed = 1;
+        if (entry.kind == DT_ENTRY_CACHED && entries <= EAGER_ENTRIES_MAX &&
+            dt_executor_take(&runtime->executor, operation))
+            continue;
         if (reserve(runtime, num_agreed))
             return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a verdict");
         runtime->agreed[num_agreed++] = operation;

@@ -3,9 +3,11 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_detect.h"
 #include "comm/mpi/mpi_node.h"
 #include "comm/mpi/mpi_p2p.h"
 #include "comm/ring/ring.h"
@@ -27,7 +29,7 @@ static int64_t after(int64_t now, int64_t span)
 dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *request,
                                        const char *what)
 {
-    dtrain_status_t status = dt_mpi_finish(request, self->deadline_ns, what);
+    dtrain_status_t status = dt_mpi_watch_finish(&self->watch, request, self->deadline_ns, what);
     self->is_pending = status != DTRAIN_OK;
     if (status == DTRAIN_ERR_TIMEOUT)
         return dt_fail(status,
@@ -45,6 +47,8 @@ static dtrain_status_t duplicate(dt_mpi_bootstrap_t *self, MPI_Comm comm)
     dtrain_status_t status = dt_mpi_check(MPI_Comm_rank(comm, &self->rank), "MPI_Comm_rank");
     if (status == DTRAIN_OK)
         status = dt_mpi_check(MPI_Comm_size(comm, &self->size), "MPI_Comm_size");
+    if (status == DTRAIN_OK && self->size > 1)
+        dt_mpi_watch_open(&self->watch, comm);
     if (status == DTRAIN_OK)
         status = dt_mpi_check(MPI_Comm_idup(comm, &self->comm, &request), "MPI_Comm_idup");
     if (status == DTRAIN_OK)
@@ -74,6 +78,7 @@ static dtrain_status_t greet(dt_mpi_bootstrap_t *self, dtrain_status_t status)
     if (status == DTRAIN_OK)
         status = make_backend(self);
     dt_mpi_hello_write(own, self->config, status);
+    dt_fault_point(DT_FAULT_INIT_HELLO);
     status = dt_mpi_check(MPI_Iallgather(own, DT_MPI_HELLO_BYTES, MPI_BYTE, self->hellos,
                                          DT_MPI_HELLO_BYTES, MPI_BYTE, self->comm, &request),
                           "MPI_Iallgather");
@@ -112,7 +117,7 @@ dtrain_status_t dt_mpi_bootstrap_poll(void *context)
         MPI_Iprobe(MPI_ANY_SOURCE, FAILURE_TAG, self->comm, &found, &probed), "MPI_Iprobe");
     if (status == DTRAIN_OK && found && self->rank == 0)
         status = hear_failure(self, probed.MPI_SOURCE);
-    return status;
+    return status == DTRAIN_OK ? dt_mpi_watch_check(&self->watch) : status;
 }
 
 /* This rank fails, but MPI may still hold the message that tells the others why. */
@@ -132,7 +137,8 @@ static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t st
 {
     MPI_Request request;
     dt_mpi_hello_t *own = &self->hellos[self->size];
-    int64_t limit = dt_now_ns() + SETTLE_NS;
+    /* Of a death rank 0 mostly knows, and it may be rank 0's. */
+    int64_t limit = dt_now_ns() + (status == DTRAIN_ERR_RANK_LOST ? SETTLE_NS / 5 : SETTLE_NS);
     dt_mpi_hello_write(own, self->config, status);
     if (MPI_Isend(own, DT_MPI_HELLO_BYTES, MPI_BYTE, 0, FAILURE_TAG, self->comm, &request) ==
         MPI_SUCCESS)
@@ -219,6 +225,7 @@ static dtrain_status_t connect_control(dt_mpi_bootstrap_t *self)
     if (self->deadline_ns < least)
         self->deadline_ns = least;
     self->is_agreed = 0;
+    dt_fault_point(DT_FAULT_INIT_CONNECT);
     return self->rank == 0 ? connect_as_hub(self) : connect_to_hub(self);
 }
 
@@ -243,13 +250,18 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
         status = connect_control(self);
     if (status == DTRAIN_OK && self->size > 1)
         status = dt_mpi_node_join(self);
+    if (status == DTRAIN_OK && self->size > 1)
+        status = dt_mpi_detect_join(self, all_share_sockets(self));
     if (status != DTRAIN_OK && self->is_agreed)
         settle(self);
+    self->world.raises_sigpipe = self->p2p != NULL;
     return status;
 }
 
 void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self)
 {
+    self->num_watched = self->watch.count;
+    dt_mpi_watch_close(&self->watch);
     if (self->is_pending)
         return;
     dt_free(self->hellos);

@@ -5,10 +5,12 @@
  *   2. each rank makes what it needs for itself, and tells all others how that went (mpi_hello.h);
  *   3. rank 0 listens and broadcasts its address, the others connect (sock_control.h); rank 0's
  *      last word to them ends the set-up on all ranks alike;
- *   4. the ranks of each node share memory, if all nodes' can (mpi_node.h).
+ *   4. the ranks of each node share memory, if all nodes' can (mpi_node.h);
+ *   5. the failure detectors are connected (mpi_detect.h).
  *
  * Nothing blocks in MPI: every step is polled until the deadline. MPI moves nothing unless it is
  * called, so a rank that is through with a step and waits for something else goes on calling it.
+ * A rank of this node that dies ends it at once (mpi_watch.h).
  */
 #ifndef DT_COMM_MPI_MPI_BOOTSTRAP_H
 #define DT_COMM_MPI_MPI_BOOTSTRAP_H
@@ -17,6 +19,7 @@
 
 #include "base/status.h"
 #include "comm/mpi/mpi_hello.h"
+#include "comm/mpi/mpi_watch.h"
 #include "comm/p2p.h"
 #include "comm/sock/sock_control.h"
 #include "comm/world.h"
@@ -41,6 +44,8 @@ typedef struct dt_mpi_bootstrap {
     dt_config_t *config;
     dt_mpi_hello_t *hellos; /* size entries, behind them one: this rank's own */
     dt_mpi_address_t *message;
+    dt_mpi_watch_t watch;
+    int num_watched;  /* ranks of this node that were there when all had joined */
     dt_p2p_t *p2p;    /* the backend's, which owns it */
     dt_world_t world; /* without leave */
 } dt_mpi_bootstrap_t;

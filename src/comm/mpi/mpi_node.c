@@ -1,6 +1,7 @@
 #include "comm/mpi/mpi_node.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -212,6 +213,7 @@ dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
 {
     if (self->config->shared_memory == DTRAIN_SHARED_MEMORY_OFF) /* shared: so on all ranks */
         return DTRAIN_OK;
+    dt_fault_point(DT_FAULT_INIT_SHARE);
     meeting_t *meetings = dt_calloc((size_t)self->size, sizeof *meetings);
     if (!meetings)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the node");

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sigpipe.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_bootstrap.h"
@@ -13,7 +15,7 @@
 #include "comm/mpi/mpi_library.h"
 
 /* How long ranks that leave wait for each other. */
-#define MEET_NS (5 * DT_NS_PER_S)
+#define MEET_NS (2 * DT_NS_PER_S)
 
 static dtrain_status_t check_comm(MPI_Comm comm)
 {
@@ -28,25 +30,39 @@ static dtrain_status_t check_comm(MPI_Comm comm)
 }
 
 /* MPI may still hold what this rank has sent, so all ranks go on calling it until all are through.
- * 1 when they are. */
+ * 1 when they are. 0 when one has died on its way out: then nothing that waits for all may follow.
+ */
 static int meet(dt_mpi_bootstrap_t *bootstrap)
 {
     MPI_Request request;
-    if (MPI_Ibarrier(bootstrap->comm, &request) != MPI_SUCCESS)
-        return 0;
-    return dt_mpi_finish(&request, dt_now_ns() + MEET_NS, "MPI_Ibarrier") == DTRAIN_OK;
+    dt_mpi_watch_t watch;
+    int64_t deadline_ns = dt_now_ns() + MEET_NS;
+    dt_mpi_watch_open(&watch, bootstrap->comm);
+    int have_met = watch.count >= bootstrap->num_watched &&
+                   MPI_Ibarrier(bootstrap->comm, &request) == MPI_SUCCESS &&
+                   dt_mpi_watch_finish(&watch, &request, deadline_ns, "MPI_Ibarrier") == DTRAIN_OK;
+    dt_mpi_watch_close(&watch);
+    if (!have_met)
+        dt_log(DTRAIN_LOG_WARN, "mpi",
+               "a rank died, or is stuck, on its way out of the world: MPI will not be finalized");
+    return have_met;
 }
 
 /* The context is the bootstrap, for its communicator. */
 static void leave(void *context, int clean)
 {
+    dt_sigpipe_t held;
     dt_mpi_bootstrap_t *bootstrap = context;
     int is_active = dt_mpi_is_active();
     if (!is_active)
         dt_log(DTRAIN_LOG_WARN, "mpi", "MPI was finalized before dtrain_shutdown");
     /* Where a rank may be dead nothing is called that waits for all. */
-    if (clean && is_active && meet(bootstrap))
+    dt_sigpipe_hold(&held);
+    if (clean && is_active)
+        clean = meet(bootstrap);
+    if (clean && is_active)
         MPI_Comm_free(&bootstrap->comm);
+    dt_sigpipe_release(&held);
     dt_mpi_library_leave(clean);
     if (!bootstrap->is_pending)
         dt_free(bootstrap);
@@ -64,12 +80,15 @@ static dtrain_status_t abandon(dt_world_t world, int is_agreed, dtrain_status_t 
 static dtrain_status_t run(dt_mpi_bootstrap_t *bootstrap, MPI_Comm comm, dt_config_t *config,
                            dtrain_status_t status, dt_world_t *world)
 {
+    dt_sigpipe_t held;
     int64_t now = dt_now_ns();
     int64_t span = config->init_timeout_ns;
     bootstrap->comm = MPI_COMM_NULL;
     bootstrap->config = config;
     bootstrap->deadline_ns = span < DT_NEVER - now ? now + span : DT_NEVER;
+    dt_sigpipe_hold(&held);
     status = dt_mpi_bootstrap_run(bootstrap, comm, status);
+    dt_sigpipe_release(&held);
     dt_mpi_bootstrap_finish(bootstrap);
     bootstrap->config = NULL;
     dt_world_t made = bootstrap->world;
@@ -85,6 +104,7 @@ static dtrain_status_t join_comm(MPI_Comm comm, int has_comm, dt_config_t *confi
                                  dt_world_t *world)
 {
     int may_call = 0;
+    dt_fault_point(DT_FAULT_INIT_MPI);
     dtrain_status_t status = dt_mpi_library_enter(config->mpi_threads, has_comm, &may_call);
     if (status != DTRAIN_OK && !may_call)
         return status;

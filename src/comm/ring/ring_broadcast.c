@@ -1,5 +1,7 @@
 #include "comm/ring/ring_task.h"
 
+#include "base/fault.h"
+
 /* Up to here a broadcast is one message down a tree. */
 #define TREE_BYTES (INT64_C(64) << 10)
 
@@ -54,6 +56,7 @@ static dtrain_status_t receive_segments(dt_ring_t *ring, dt_ring_task_t *task)
            dt_ring_queue_has_room(queue, ring->tuning.segments_in_flight)) {
         size_t length;
         size_t at = segment_at(task, queue->posted, &length);
+        dt_fault_point(DT_FAULT_BROADCAST);
         dtrain_status_t status =
             dt_ring_queue_receive(queue, ring->p2p, task->parent, tag, task->out + at, length);
         if (status != DTRAIN_OK)
@@ -73,6 +76,7 @@ static dtrain_status_t send_segments(dt_ring_t *ring, dt_ring_task_t *task, cons
         size_t length;
         size_t at = segment_at(task, queue->posted / task->num_children, &length);
         int child = task->children[queue->posted % task->num_children];
+        dt_fault_point(DT_FAULT_BROADCAST);
         dtrain_status_t status =
             dt_ring_queue_send(queue, ring->p2p, child, tag, data + at, length);
         if (status != DTRAIN_OK)

@@ -1,5 +1,6 @@
 #include "comm/ring/ring_task.h"
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -155,6 +156,7 @@ static void reduce(dt_ring_task_t *task, dt_ring_slot_t *slot, int64_t *budget)
         for (int step = 1; step <= num_peers; step++)
             task->sources[dt_schedule_behind(task->rank, task->size, step)] =
                 slot->staging + (size_t)(step - 1) * task->stride;
+        dt_fault_point(DT_FAULT_REDUCE);
         dt_reduce(&task->reduction, &destination, 1, task->sources, task->size,
                   (size_t)(own.hi - own.lo));
         *budget -= (int64_t)dt_ring_length(task, own) * task->size;

@@ -174,6 +174,19 @@ static int shm_deallocate(dt_backend_t *backend, void *memory)
     return dt_shm_heap_release(shm->heap, memory);
 }
 
+/* ---- Short inputs --------------------------------------------------------------------------- */
+
+static void shm_post(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes)
+{
+    dt_shm_eager_post(((dt_shm_backend_t *)backend)->eager, slot, in, bytes);
+}
+
+static void shm_take(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction,
+                     void *out, size_t count)
+{
+    dt_shm_eager_take(((dt_shm_backend_t *)backend)->eager, slot, reduction, out, count);
+}
+
 /* ---- Create and destroy ------------------------------------------------------------------ */
 
 static void free_list(dt_shm_task_t *task)
@@ -207,6 +220,7 @@ void dt_shm_backend_free(dt_shm_backend_t *shm)
     dt_free(stream->sources);
     dt_free(stream->destinations);
     dt_free(shm->own);
+    dt_shm_eager_free(shm->eager);
     dt_free(shm);
 }
 
@@ -229,6 +243,18 @@ static void shm_destroy(dt_backend_t *backend, int clean)
     dt_shm_backend_free(shm);
 }
 
+const dt_backend_ops_t dt_shm_plain_ops = {
+    .name = "shm",
+    .start = shm_start,
+    .progress = shm_progress,
+    .release = shm_release,
+    .destroy = shm_destroy,
+    .allocate = shm_allocate,
+    .deallocate = shm_deallocate,
+    .subset = dt_shm_subset,
+};
+
+/* What is laid out in this node alone is of no use where there are others. */
 static const dt_backend_ops_t shm_ops = {
     .name = "shm",
     .start = shm_start,
@@ -237,6 +263,8 @@ static const dt_backend_ops_t shm_ops = {
     .destroy = shm_destroy,
     .allocate = shm_allocate,
     .deallocate = shm_deallocate,
+    .post = shm_post,
+    .take = shm_take,
     .subset = dt_shm_subset,
 };
 
@@ -281,6 +309,19 @@ static int fill_world_stream(dt_shm_backend_t *shm)
     return result;
 }
 
+static int make_eager(dt_shm_backend_t *shm)
+{
+    const dt_shm_stream_t *stream = &shm->stream;
+    uint8_t **places = dt_calloc((size_t)stream->size, sizeof *places);
+    if (!places)
+        return -1;
+    for (int rank = 0; rank < stream->size; rank++)
+        places[rank] = (uint8_t *)stream->boards[rank] + stream->layout.eager_offset;
+    shm->eager = dt_shm_eager_create(places, stream->rank, stream->size);
+    dt_free(places);
+    return shm->eager ? 0 : -1;
+}
+
 /* Counts and their memory for every slot's flight; NULL: no memory. */
 static dt_shm_crossing_t *make_crossing(const dt_shm_cross_t *cross, int local_size, int slots)
 {
@@ -311,7 +352,7 @@ static dtrain_status_t fill_backend(dt_shm_backend_t *shm, dt_shm_node_t *node,
 {
     const dt_shm_mapping_t *mapping = node->mapping;
     size_t free_offset = dt_shm_layout_free_offset(layout, mapping->bytes);
-    shm->base.ops = &shm_ops;
+    shm->base.ops = crossing ? &dt_shm_plain_ops : &shm_ops;
     shm->base.takes_pieces = 1;
     shm->node = node;
     shm->stream.layout = *layout;
@@ -320,7 +361,7 @@ static dtrain_status_t fill_backend(dt_shm_backend_t *shm, dt_shm_node_t *node,
     shm->set_bytes = dt_shm_layout_set_bytes(layout, mapping->bytes);
     shm->heap = dt_shm_heap_create(dt_shm_mapping_heap(mapping, node->rank) + free_offset,
                                    mapping->bytes - free_offset);
-    if (!shm->heap || fill_world_stream(shm) != 0) {
+    if (!shm->heap || fill_world_stream(shm) != 0 || (!crossing && make_eager(shm) != 0)) {
         shm_destroy(&shm->base, 0);
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for the shm backend");
     }

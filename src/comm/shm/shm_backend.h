@@ -2,6 +2,7 @@
 #ifndef DT_COMM_SHM_SHM_BACKEND_H
 #define DT_COMM_SHM_SHM_BACKEND_H
 
+#include "comm/shm/shm_eager.h"
 #include "comm/shm/shm_stream.h"
 
 /* Tasks whose memory is kept. */
@@ -13,7 +14,8 @@ typedef struct dt_shm_backend {
     dt_shm_heap_t *heap; /* likewise */
     dt_shm_tuning_t tuning;
     dt_shm_stream_t stream;
-    dt_shm_task_t *free; /* linked by `after` */
+    dt_shm_eager_t *eager; /* NULL where there are other nodes, and of a set */
+    dt_shm_task_t *free;   /* linked by `after` */
     int num_free;
     size_t sets_offset, set_bytes;        /* the world: regions of sets */
     struct dt_shm_backend *parent;        /* of a set */
@@ -21,6 +23,9 @@ typedef struct dt_shm_backend {
     dt_shm_past_t *own;                   /* of a set: what those that follow wait for */
     dt_shm_past_t *pasts[DT_SUBSETS_MAX]; /* the world: of the last set in each region; or NULL */
 } dt_shm_backend_t;
+
+/* What a backend without short inputs does. */
+extern const dt_backend_ops_t dt_shm_plain_ops;
 
 /* Fills in a stream's view of its ranks: heaps[r] and, at `offset` in it, its region. -1: no
  * memory.

@@ -1,6 +1,7 @@
 /* Reduce-scatter and allgather within a node: parts by counts, one synchronisation a chunk. */
 #include <string.h>
 
+#include "base/fault.h"
 #include "comm/shm/shm_slots.h"
 #include "comm/shm/shm_stream.h"
 
@@ -43,6 +44,7 @@ dt_shm_step_t dt_shm_counts_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, u
         return DT_SHM_DONE;
     if (!dt_shm_slot_is_free(stream, DT_SHM_REDUCED, chunk))
         return DT_SHM_WAITS;
+    dt_fault_point(DT_FAULT_PACK);
     if (task->path == DT_SHM_GATHER) {
         dt_span_t span = gathered(stream, task, chunk);
         copy(stream, dt_shm_slot(stream, stream->rank, chunk), input_at(task, span.lo),
@@ -82,6 +84,7 @@ static void scatter(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t
     }
     stream->sources[stream->rank] = input_at(task, span.lo);
     stream->destinations[0] = output_at(task, span.lo - task->in_places[stream->rank]);
+    dt_fault_point(DT_FAULT_REDUCE);
     dt_reduce(&task->collective.reduction, stream->destinations, 1, stream->sources, stream->size,
               (size_t)(span.hi - span.lo));
     stream->budget -= (int64_t)bytes_of(task, span) * (stream->size + 1) / 2;
@@ -98,6 +101,7 @@ static void gather(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t 
             rank == stream->rank
                 ? input_at(task, own.lo)
                 : dt_shm_counts_source(stream, task, rank, own, dt_shm_slot(stream, rank, chunk));
+        dt_fault_point(DT_FAULT_UNPACK);
         copy(stream, output_at(task, span.lo), from, bytes_of(task, span));
     }
 }

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/fault.h"
 #include "comm/shm/shm_slots.h"
 #include "comm/shm/shm_stream.h"
 
@@ -59,6 +60,7 @@ dt_shm_step_t dt_shm_cross_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, ui
         uint8_t *to = dt_shm_input(stream, stream->rank, owner, chunk);
         for (int node = 0; node < stream->cross->num_nodes; node++) {
             dt_span_t span = part_of(stream, task, node, owner, chunk);
+            dt_fault_point(DT_FAULT_PACK);
             if (span.lo < span.hi)
                 memcpy(to, input_at(task, span.lo), bytes_of(task, span));
             to += bytes_of(task, span);
@@ -153,6 +155,7 @@ static void reduce_in_node(dt_shm_stream_t *stream, const dt_shm_task_t *task, u
         point_at_sources(stream, task, chunk, part);
         void *destination = dt_shm_result(stream, stream->rank, chunk) +
                             (size_t)part.begin * task->pieces.element_bytes;
+        dt_fault_point(DT_FAULT_REDUCE);
         dt_reduce(&reduction, &destination, 1, stream->sources, stream->size, (size_t)part.count);
     }
     stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span) * (stream->size + 1) / 2;
@@ -170,6 +173,7 @@ static void reduce_part(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint
                 stream, task, rank, span, dt_shm_input(stream, rank, stream->rank, chunk) + offset);
     }
     stream->sources[stream->rank] = input_at(task, span.lo);
+    dt_fault_point(DT_FAULT_REDUCE);
     dt_reduce(&reduction, &destination, 1, stream->sources, stream->size,
               (size_t)(span.hi - span.lo));
     stream->budget -= (int64_t)bytes_of(task, span) * (stream->size + 1) / 2;
@@ -201,6 +205,7 @@ static dt_shm_step_t relay(dt_shm_stream_t *stream, const dt_shm_task_t *task, u
     dt_span_t span = dt_shm_relayed(task, chunk);
     if (relay_rank(stream, task) != stream->rank)
         return DT_SHM_DONE;
+    dt_fault_point(DT_FAULT_BROADCAST);
     if (is_root(stream, task)) {
         dt_shm_pieces_pack(&task->pieces, span, dt_shm_result(stream, stream->rank, chunk));
         stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
@@ -290,6 +295,7 @@ dt_shm_step_t dt_shm_cross_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, u
         return DT_SHM_WAITS;
     for (int owner = 0; owner < stream->size; owner++) {
         dt_span_t span = dt_shm_segment(stream, task, owner, chunk);
+        dt_fault_point(DT_FAULT_UNPACK);
         dt_shm_pieces_unpack(&task->pieces, span, dt_shm_result(stream, owner, chunk));
         stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
     }

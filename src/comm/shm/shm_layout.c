@@ -1,5 +1,6 @@
 #include "comm/shm/shm_layout.h"
 
+#include "comm/shm/shm_eager.h"
 #include "comm/shm/shm_mail.h"
 
 /*
@@ -93,7 +94,7 @@ static dt_shm_layout_t choose_sizes(const dt_shm_tuning_t *tuning, int size, int
 }
 
 /* Derives all else from the sizes. */
-static void place(dt_shm_layout_t *layout, size_t size, size_t head_bytes)
+static void place(dt_shm_layout_t *layout, size_t size, size_t head_bytes, size_t eager_bytes)
 {
     layout->small_bytes = at_least(layout->small_bytes, layout->tiny_bytes);
     layout->chunk_bytes = round_up(layout->chunk_bytes, DT_SHM_LINE);
@@ -106,14 +107,15 @@ static void place(dt_shm_layout_t *layout, size_t size, size_t head_bytes)
     layout->copy_bytes =
         layout->chunk_bytes < COPY_BYTES_MAX ? layout->chunk_bytes : COPY_BYTES_MAX;
     layout->arena_offset = layout->copies_offset + size * DT_SHM_ENTRIES * layout->copy_bytes;
-    layout->end =
+    layout->eager_offset =
         round_up(layout->arena_offset + (size_t)layout->slots * layout->slot_bytes, DT_SHM_PAGE);
+    layout->end = round_up(layout->eager_offset + eager_bytes, DT_SHM_PAGE);
 }
 
 dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size, int num_nodes)
 {
     dt_shm_layout_t layout = choose_sizes(tuning, size, num_nodes);
-    place(&layout, (size_t)size, DT_SHM_MAIL_OFFSET + sizeof(dt_shm_mail_t));
+    place(&layout, (size_t)size, DT_SHM_MAIL_OFFSET + sizeof(dt_shm_mail_t), DT_SHM_EAGER_BYTES);
     return layout;
 }
 
@@ -131,7 +133,7 @@ int dt_shm_layout_fit(const dt_shm_tuning_t *tuning, int size, size_t room, dt_s
 {
     dt_shm_layout_t made = choose_sizes(tuning, size, 0);
     for (;;) {
-        place(&made, (size_t)size, board_bytes(made.descriptors));
+        place(&made, (size_t)size, board_bytes(made.descriptors), 0);
         if (made.end <= room)
             break;
         if (made.descriptors > DESCRIPTORS_MIN && made.head_bytes > room / SETS_PART) {
@@ -154,7 +156,7 @@ int dt_shm_layout_fit(const dt_shm_tuning_t *tuning, int size, size_t room, dt_s
 size_t dt_shm_layout_set_bytes(const dt_shm_layout_t *world, size_t heap_bytes)
 {
     size_t most = heap_bytes / SETS_PART / DT_SUBSETS_MAX / DT_SHM_PAGE * DT_SHM_PAGE;
-    return world->end < most ? world->end : most;
+    return world->eager_offset < most ? world->eager_offset : most;
 }
 
 size_t dt_shm_layout_free_offset(const dt_shm_layout_t *world, size_t heap_bytes)

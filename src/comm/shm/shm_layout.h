@@ -1,9 +1,9 @@
 /*
  * shm_layout.h - where the parts of a heap are. A region holds what one stream needs of a rank's
  * memory: the board, the pairs and the arena. The world's is at the start of the heap, with the
- * post behind its board; then come those of sets, as many as there may be, each as large as a set
- * of all ranks needs or as the heap allows; then what is left to allocate. What is not used costs
- * nothing.
+ * post behind its board, and with short inputs; then come those of sets, as many as there may be,
+ * each as large as a set of all ranks needs or as the heap allows; then what is left to allocate.
+ * What is not used costs nothing.
  */
 #ifndef DT_COMM_SHM_SHM_LAYOUT_H
 #define DT_COMM_SHM_SHM_LAYOUT_H
@@ -109,7 +109,8 @@ typedef struct dt_shm_layout {
     size_t copy_bytes;    /* of an entry that was copied, at most */
     size_t copies_offset; /* for each of them DT_SHM_ENTRIES times copy_bytes */
     size_t arena_offset;
-    size_t end; /* a multiple of a page */
+    size_t eager_offset; /* short inputs, of the world's (shm_eager.h) */
+    size_t end;          /* a multiple of a page */
 } dt_shm_layout_t;
 
 /* The world's; num_nodes as in shm_cross.h, 0 if there is but one. */

@@ -7,12 +7,15 @@
  */
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/status.h"
 #include "comm/shm/shm_slots.h"
 #include "comm/shm/shm_stream.h"
 
-/* Bytes that are moved at a time, where copies do not say. */
-#define STEP_BYTES ((uint64_t)1 << 20)
+/* Bytes that are moved at a time, of all pairs together: so that a call takes no longer than it
+ * may, but of each enough for a call of the kernel to be worth it. */
+#define SWEEP_BYTES ((uint64_t)2 << 20)
+#define STEP_BYTES_MIN ((uint64_t)128 << 10)
 
 static uint64_t bytes_at(const dt_shm_task_t *task, int64_t element)
 {
@@ -40,6 +43,12 @@ static uint64_t bytes_from(const dt_shm_task_t *task, int peer)
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+static uint64_t step_bytes(const dt_shm_stream_t *stream)
+{
+    uint64_t share = SWEEP_BYTES / (uint64_t)stream->size;
+    return share > STEP_BYTES_MIN ? share : STEP_BYTES_MIN;
 }
 
 static void begin(dt_shm_stream_t *stream, dt_shm_task_t *task)
@@ -92,6 +101,7 @@ static dt_shm_step_t send(dt_shm_stream_t *stream, const dt_shm_task_t *task, in
         return DT_SHM_WAITS;
     const uint8_t *from = (const uint8_t *)task->collective.pieces[0].in +
                           bytes_at(task, first_to(task, peer)) + channel->sent_bytes;
+    dt_fault_point(DT_FAULT_PACK);
     channel->sent_bytes += make_entry(stream, task, peer, from, left);
     atomic_store_explicit(&dt_shm_pair(stream, stream->rank, peer)->sent, ++channel->sent,
                           memory_order_release);
@@ -116,9 +126,10 @@ static dt_shm_step_t take(dt_shm_stream_t *stream, const dt_shm_task_t *task, in
                                  peer, (unsigned long long)bytes_from(task, peer));
         return DT_SHM_WAITS;
     }
-    uint64_t bytes = least(entry.bytes - channel->part, STEP_BYTES);
+    uint64_t bytes = least(entry.bytes - channel->part, step_bytes(stream));
     uint8_t *to = (uint8_t *)task->collective.pieces[0].out +
                   bytes_at(task, task->out_places[peer]) + channel->taken_bytes;
+    dt_fault_point(DT_FAULT_UNPACK);
     if (!entry.is_private)
         memcpy(to, stream->heaps[peer] + entry.place + channel->part, bytes);
     else if (dt_shm_pull(stream, peer, to, entry.place + channel->part, bytes) != DT_SHM_DONE)
@@ -143,7 +154,7 @@ static dt_shm_step_t copy_own(dt_shm_stream_t *stream, const dt_shm_task_t *task
                   bytes_at(task, task->out_places[rank]) + stream->copied_bytes;
     const uint8_t *from = (const uint8_t *)task->collective.pieces[0].in +
                           bytes_at(task, first_to(task, rank)) + stream->copied_bytes;
-    uint64_t bytes = least(bytes_to(stream, task, rank) - stream->copied_bytes, STEP_BYTES);
+    uint64_t bytes = least(bytes_to(stream, task, rank) - stream->copied_bytes, step_bytes(stream));
     if (bytes == 0 || to == from) /* in place: an allgather */
         return DT_SHM_DONE;
     memcpy(to, from, bytes);

@@ -92,7 +92,7 @@ dtrain_status_t dt_shm_subset(dt_backend_t *backend, const int *ranks, int num_r
         status = dt_fail(DTRAIN_ERR_INTERNAL, "set %d of %d ranks, without this one or beyond %d",
                          set, num_ranks, parent->stream.size);
     if (status == DTRAIN_OK) {
-        shm->base.ops = parent->base.ops;
+        shm->base.ops = &dt_shm_plain_ops;
         shm->base.takes_pieces = 1;
         shm->node = parent->node;
         shm->heap = parent->heap;

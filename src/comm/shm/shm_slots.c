@@ -88,12 +88,20 @@ static int64_t cut_relay(const dt_shm_stream_t *stream, dt_shm_task_t *task)
     return dt_schedule_num_segments(count, task->segment);
 }
 
+/* Short parts are cut as well, so that some are reduced while others are filled; but not shorter.
+ */
+#define CUT_MIN (INT64_C(16) << 10)
+#define CUTS 4
+
 /* Of the ranks' parts. Across nodes a chunk has a segment of each node's. */
 static int64_t cut_parts(const dt_shm_stream_t *stream, dt_shm_task_t *task, const int64_t *places)
 {
     int num_nodes = stream->cross ? stream->cross->num_nodes : 1;
     int64_t room = (int64_t)stream->layout.chunk_bytes / num_nodes;
     int64_t longest = dt_schedule_longest(places, stream->size * num_nodes);
+    int64_t cut = longest / CUTS * (int64_t)task->pieces.element_bytes;
+    if (num_nodes == 1 && room > CUT_MIN && cut < room)
+        room = cut > CUT_MIN ? cut : CUT_MIN;
     task->segment = num_nodes == 1
                         ? dt_schedule_segment(longest, 1, task->pieces.element_bytes, room)
                         : room / (int64_t)task->pieces.element_bytes;

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/fault.h"
 #include "comm/shm/shm_slots.h"
 #include "comm/shm/shm_stream.h"
 
@@ -10,6 +11,7 @@
 
 static void pack(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span_t span, uint8_t *to)
 {
+    dt_fault_point(DT_FAULT_PACK);
     dt_shm_pieces_pack(&task->pieces, span, to);
     stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
 }
@@ -59,6 +61,7 @@ static int has_output(const dt_shm_stream_t *stream, const dt_shm_task_t *task)
 static void combine(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_part_t part,
                     int num_destinations)
 {
+    dt_fault_point(DT_FAULT_REDUCE);
     dt_reduce(&task->collective.reduction, stream->destinations, num_destinations, stream->sources,
               stream->size, (size_t)part.count);
     stream->budget -=
@@ -159,6 +162,7 @@ static void copy_from_root(dt_shm_stream_t *stream, const dt_shm_task_t *task, d
 static dt_shm_step_t reduce_fetch(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
     dt_span_t span = next_of(task, dt_shm_all(task));
+    dt_fault_point(DT_FAULT_BROADCAST);
     if (task->collective.root == stream->rank)
         copy_own(stream, task, span);
     else
@@ -173,11 +177,13 @@ static dt_shm_step_t reduce_relay(dt_shm_stream_t *stream, const dt_shm_task_t *
     int root = task->collective.root;
     dt_span_t span = dt_shm_relayed(task, chunk);
     if (root == stream->rank) {
+        dt_fault_point(DT_FAULT_BROADCAST);
         copy_own(stream, task, span);
         return DT_SHM_DONE;
     }
     if (!dt_shm_stream_rank_reached(stream, root, DT_SHM_FILLED, chunk + 1))
         return DT_SHM_WAITS;
+    dt_fault_point(DT_FAULT_BROADCAST);
     dt_shm_pieces_unpack(&task->pieces, span, dt_shm_slot(stream, root, chunk));
     stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
     return DT_SHM_DONE;
@@ -221,6 +227,7 @@ static void drain_arena(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint
         if (owner == stream->rank)
             continue;
         dt_span_t span = dt_shm_segment(stream, task, owner, chunk);
+        dt_fault_point(DT_FAULT_UNPACK);
         dt_shm_pieces_unpack(&task->pieces, span, dt_shm_result(stream, owner, chunk));
         stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
     }

@@ -31,7 +31,8 @@ dtrain_status_t dt_sock_connect(const dt_sock_address_t *address, int rank, int 
                                 dt_control_t **control)
 {
     int fd;
-    dtrain_status_t status = dt_sock_reach(address, rank, same_node, deadline_ns, meanwhile, &fd);
+    dtrain_status_t status =
+        dt_sock_reach(address, rank, NULL, same_node, deadline_ns, meanwhile, &fd);
     if (status != DTRAIN_OK)
         return status;
     dt_sock_stream_t stream;

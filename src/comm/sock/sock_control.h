@@ -34,8 +34,8 @@ typedef struct dt_sock_listener dt_sock_listener_t;
 /*
  * Called about each millisecond while accept or connect waits: a bootstrap keeps its own
  * transport going meanwhile, over which other ranks may still be waiting for the address, or tell
- * that they fail. Rank 0 gives up with what is returned when it is not OK; the others go on, since
- * rank 0 tells them. `call` NULL: nothing to do.
+ * that they fail. Rank 0 gives up with what is returned when it is not OK, and so do others that do
+ * not reach it; those that have go on, since rank 0 tells them. `call` NULL: nothing to do.
  */
 typedef struct dt_sock_meanwhile {
     dtrain_status_t (*call)(void *context);

@@ -36,6 +36,7 @@ typedef struct target {
 typedef struct caller {
     const uint8_t *secret;
     int rank;
+    dt_sock_names_t names;
     int64_t deadline_ns;
     dt_sock_meanwhile_t meanwhile;
     char failure[256];
@@ -44,7 +45,8 @@ typedef struct caller {
 static int fail_try(caller_t *caller, const target_t *target, const char *why)
 {
     dt_text_format(caller->failure, sizeof caller->failure, "%s: %s", target->text, why);
-    dt_log(DTRAIN_LOG_DEBUG, "sock", "cannot connect to rank 0 at %s", caller->failure);
+    dt_log(DTRAIN_LOG_DEBUG, "sock", "cannot connect to rank %d at %s", caller->names.other,
+           caller->failure);
     return -1;
 }
 
@@ -81,7 +83,7 @@ static int shake_hands(caller_t *caller, const target_t *target, int fd, int64_t
             got += (size_t)more;
     }
     if (!dt_sock_check_answer(answer, caller->secret))
-        return fail_try(caller, target, "it is not this job's rank 0");
+        return fail_try(caller, target, "it is not the rank that is called");
     return 0;
 }
 
@@ -91,8 +93,8 @@ static dtrain_status_t try_target(caller_t *caller, const target_t *target, int6
 {
     int opened = socket(target->name.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (opened < 0)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "rank %d cannot open a socket: %s", caller->rank,
-                       strerror(errno));
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "rank %d cannot open a socket: %s",
+                       caller->names.self, strerror(errno));
     if (target->name.any.sa_family == AF_INET)
         dt_sock_tune_tcp(opened);
     if (finish_connect(caller, target, opened, limit_ns) != 0 ||
@@ -146,23 +148,29 @@ static dtrain_status_t reach(caller_t *caller, const target_t *targets, int num_
         }
         dt_sock_wait(-1, 0, earlier(dt_now_ns() + PAUSE_NS, caller->deadline_ns),
                      caller->meanwhile);
+        dtrain_status_t health =
+            caller->meanwhile.call ? caller->meanwhile.call(caller->meanwhile.context) : DTRAIN_OK;
+        if (health != DTRAIN_OK) /* rank 0 may have given up for it, and listens no more */
+            return health;
         if (dt_now_ns() >= caller->deadline_ns)
-            return dt_fail(DTRAIN_ERR_TIMEOUT, "rank %d cannot connect to rank 0 (%s)",
-                           caller->rank, caller->failure);
+            return dt_fail(DTRAIN_ERR_TIMEOUT, "rank %d cannot connect to rank %d (%s)",
+                           caller->names.self, caller->names.other, caller->failure);
     }
 }
 
-dtrain_status_t dt_sock_reach(const dt_sock_address_t *address, int rank, int same_node,
-                              int64_t deadline_ns, dt_sock_meanwhile_t meanwhile, int *fd)
+dtrain_status_t dt_sock_reach(const dt_sock_address_t *address, int rank,
+                              const dt_sock_names_t *names, int same_node, int64_t deadline_ns,
+                              dt_sock_meanwhile_t meanwhile, int *fd)
 {
     target_t targets[DT_SOCK_MAX_ADDRESSES + 1] = {0};
     caller_t caller = {.secret = address->secret,
                        .rank = rank,
+                       .names = names ? *names : (dt_sock_names_t){.self = rank, .other = 0},
                        .deadline_ns = deadline_ns,
                        .meanwhile = meanwhile};
     int num_targets = list_targets(address, same_node, targets);
     if (num_targets == 0)
-        return dt_fail(DTRAIN_ERR_COMMUNICATION, "rank %d has no address at which to reach rank 0",
-                       rank);
+        return dt_fail(DTRAIN_ERR_COMMUNICATION, "rank %d has no address at which to reach rank %d",
+                       caller.names.self, caller.names.other);
     return reach(&caller, targets, num_targets, fd);
 }

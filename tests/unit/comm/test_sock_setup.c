@@ -245,6 +245,22 @@ static void test_sock_connect_without_unix_socket_uses_tcp(void **state)
     control->ops->destroy(control);
 }
 
+/* Rank 0 has given up already, and the bootstrap learns of the same reason. */
+static void test_sock_connect_that_is_told_to_stop_tries_no_more(void **state)
+{
+    (void)state;
+    dt_sock_address_t address;
+    dt_sock_listener_t *listener = NULL;
+    dt_control_t *control = NULL;
+    int calls = 0;
+    open_listener(0, &address, &listener);
+    dt_sock_listener_free(listener);
+    dt_sock_meanwhile_t meanwhile = {give_up_on_third_call, &calls};
+    assert_int_equal(dt_sock_connect(&address, 1, 1, DT_NEVER, meanwhile, &control),
+                     DTRAIN_ERR_CONFIG);
+    assert_string_equal(dt_last_error(), "a rank told that it fails");
+}
+
 static void test_sock_connect_with_nowhere_to_go_fails(void **state)
 {
     (void)state;
@@ -351,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_sock_accept_that_is_told_to_stop_tells_everyone_why),
         cmocka_unit_test(test_sock_connect_to_a_stranger_is_refused),
         cmocka_unit_test(test_sock_connect_without_unix_socket_uses_tcp),
+        cmocka_unit_test(test_sock_connect_that_is_told_to_stop_tries_no_more),
         cmocka_unit_test(test_sock_connect_with_nowhere_to_go_fails),
         cmocka_unit_test(test_sock_peer_that_sends_garbage_is_lost_and_others_go_on),
         cmocka_unit_test(test_sock_interface_that_is_unknown_is_named_with_those_there_are),

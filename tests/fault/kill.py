@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""kill.py VICTIM - lets a random rank go down at a random point, over and over, and looks at the
+others.
+
+VICTIM is the program of victim.c, linked to a libdtrain with fault points. Each run follows from
+its placement and its seed alone, so a failed one can be had again: --runs 1 --seed N --on PLACEMENT.
+Every survivor must get RANK_LOST with a text that names the rank, or be through already; and
+nothing may be left: no process, no file in /dev/shm, no port. How long the news took is a figure:
+a table, and a failure when it was longer than the bar times --slack.
+
+Exit status 77: skipped, and the output says why.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
+
+import isolated  # noqa: E402
+from nodes import SKIPPED, Placement, Runner  # noqa: E402
+
+RANK_LOST = -7
+STEPS = 20
+HANG_SECONDS = 30
+BAR_SECONDS = {"node": 0.1, "cluster": 2.0}
+LEAVE_SECONDS = 2.0  # from the death to the end of dtrain_shutdown
+END_SECONDS = 2.5    # to the end of a job whose launcher ends it by itself
+
+# How often a rank passes a point in a run, about: what is chosen from.
+POINTS = {"init-hello": 1, "init-connect": 1, "init-share": 1, "init-start": 1, "enqueue": 260,
+          "negotiate": 60, "verdict": 60, "pack": 300, "reduce": 300, "unpack": 200,
+          "broadcast": 100, "shutdown-bye": 1, "shutdown-wait": 1, "shutdown-leave": 1}
+# Survivors may be through before they can know.
+LATE_POINTS = ("shutdown-wait", "shutdown-leave")
+ACTIONS = ("kill", "kill", "kill", "exit", "abort", "segv")
+
+
+class Case:
+    """A run: where, and who goes down when."""
+
+    def __init__(self, placement, seed, points):
+        choice = random.Random(f"{placement} {seed}")
+        self.placement, self.seed = placement, seed
+        self.victim = choice.randrange(placement.ranks)
+        self.point = choice.choice(list(POINTS))
+        if self.point not in points:
+            self.point = choice.choice(points)
+        most = POINTS.get(self.point, 1)
+        self.nth = max(1, round(most ** choice.random()))
+        self.action = choice.choice(ACTIONS)
+
+    def rule(self, path):
+        return f"{self.victim}:{self.point}:{self.nth}:{self.action}:{path}"
+
+    def __str__(self):
+        return (f"--on '{self.placement}' --seed {self.seed}: rank {self.victim}, {self.point} "
+                f"{self.nth}, {self.action}")
+
+
+class Result:
+    """What came of it."""
+
+    def __init__(self, case):
+        self.case = case
+        self.faults = []
+        self.delays = []   # seconds from the death to each survivor's error
+        self.leaves = []   # and to the end of its dtrain_shutdown
+        self.was_reached = False
+        self.texts = []
+
+
+class Job:
+    """A launcher with its ranks."""
+
+    def __init__(self, options):
+        self.options = options
+        self.runner = Runner(options.mpirun)
+
+    def environment(self, case, path):
+        values = {"DTRAIN_FAULT": case.rule(path), "DTRAIN_LOG_LEVEL": "off"}
+        if self.options.launcher == "patient":
+            values["OMPI_MCA_orte_enable_recovery"] = "1"
+            values["OMPI_MCA_odls_base_sigkill_timeout"] = "60"
+        return values
+
+    def start(self, case, path, log):
+        values = self.environment(case, path)
+        program = [self.options.victim, path, str(STEPS)]
+        if self.options.mpi == "openmpi":
+            command = [*self.runner.command(case.placement), *program]
+        else:
+            patience = ["-disable-auto-cleanup"] if self.options.launcher == "patient" else []
+            command = [self.options.mpirun, *patience, "-n", str(case.placement.ranks), *program]
+        return subprocess.Popen(command, env={**os.environ, **values}, stdout=log, stderr=log)
+
+
+def read_lines(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file.read().splitlines()]
+
+
+def wait_for(job, case, path):
+    """Waits for the job's end, or, where the launcher may hang, for all that can be told. Returns
+    whether there is an end, and when it came."""
+    late = time.monotonic() + HANG_SECONDS
+    while time.monotonic() < late:
+        if job.poll() is not None:
+            return time.monotonic()
+        if case.placement.nodes and len(read_lines(path)) == case.placement.ranks:
+            return time.monotonic()
+        time.sleep(0.005)
+    return None
+
+
+def check_survivor(result, line, death, is_default):
+    case = result.case
+    who = f"rank {line['rank']}"
+    if line["wrong"]:
+        result.faults.append(f"{who}: wrong: {line['wrong']}")
+    if line["status"] == 0:
+        if case.point not in LATE_POINTS:
+            result.faults.append(f"{who} had no error")
+    elif line["status"] != RANK_LOST or f"rank {case.victim} on " not in line["text"]:
+        result.faults.append(f"{who} in {line['where']}: {line['status']}, {line['text']}")
+    if line["status"] != 0:
+        result.delays.append((line["ns"] - death) / 1e9)
+        result.texts.append(line["text"])
+    if not is_default:
+        result.leaves.append((line["left_ns"] - death) / 1e9)
+
+
+def check_lines(result, lines, is_default):
+    case = result.case
+    deaths = [line["ns"] for line in lines if "victim" in line]
+    survivors = [line for line in lines if "rank" in line]
+    result.was_reached = bool(deaths)
+    if not deaths:
+        bad = [line for line in survivors if line["status"] != 0 or line["wrong"]]
+        if bad or len(survivors) != case.placement.ranks:
+            result.faults.append(f"without a death: {survivors}")
+        return
+    if any(line["rank"] == case.victim for line in survivors):
+        result.faults.append("the rank did not die")
+    expected = case.placement.ranks - 1
+    # The launcher may have ended survivors first; which is all that helps while MPI starts.
+    if len(survivors) < expected and not (is_default and case.point.startswith("init")):
+        result.faults.append(f"{len(survivors)} of {expected} survivors told of it")
+    for line in survivors:
+        check_survivor(result, line, deaths[0], is_default)
+
+
+def run(job_of, case, options):
+    result = Result(case)
+    is_default = options.launcher == "default"
+    with tempfile.NamedTemporaryFile("r", prefix="dtrain-kill-") as file, \
+            tempfile.TemporaryFile("w+") as log:
+        begin = time.monotonic()
+        job = job_of.start(case, file.name, log)
+        end = wait_for(job, case, file.name)
+        if end is None:
+            result.faults.append(f"a hang: not done after {HANG_SECONDS} s")
+        lines = read_lines(file.name)
+        deaths = [line["ns"] / 1e9 for line in lines if "victim" in line]
+        finish(job, case, result, end is not None)
+        if job.returncode == SKIPPED:
+            log.seek(0)
+            print(log.read(), end="")
+            sys.exit(SKIPPED)
+        check_lines(result, lines, is_default)
+        if is_default and end and deaths:
+            if job.returncode == 0:
+                result.faults.append("the job's exit status is 0")
+            if end - deaths[0] > END_SECONDS * options.slack:
+                result.faults.append(f"the job ended {end - deaths[0]:.2f} s after the death")
+        if result.faults:
+            log.seek(0)
+            result.faults.append(f"it printed: {log.read().strip()}")
+    result.seconds = time.monotonic() - begin
+    return result
+
+
+def finish(job, case, result, is_over):
+    """Ends the job, and looks at what it has left."""
+    if case.placement.nodes:
+        # The nodes go with the job, and mpirun may never end: what counts is the ranks.
+        late = time.monotonic() + isolated.SETTLE_SECONDS
+        while ranks_left() and time.monotonic() < late:
+            time.sleep(0.01)
+        if is_over and ranks_left():
+            result.faults.append(f"processes are left: {ranks_left()}")
+    if job.poll() is None:
+        job.kill()
+    job.wait()
+    left = isolated.leftovers()
+    if left:
+        result.faults.append(f"left: {left}")
+        isolated.clean()
+
+
+def ranks_left():
+    return [pid for pid, name in isolated.processes().items() if name == "victim"]
+
+
+# ---- Figures --------------------------------------------------------------------------------
+
+
+def quantile(values, fraction):
+    return sorted(values)[min(len(values) - 1, int(fraction * len(values)))]
+
+
+def print_table(title, groups):
+    print(f"\n{title:<22} {'runs':>5} {'errors':>6} {'median ms':>10} {'p99 ms':>9} {'max ms':>9} "
+          f"{'left max ms':>12}")
+    for name, results in sorted(groups.items()):
+        delays = [1e3 * delay for result in results for delay in result.delays]
+        leaves = [1e3 * leave for result in results for leave in result.leaves] or [0]
+        if delays:
+            print(f"{name:<22} {len(results):>5} {len(delays):>6} {quantile(delays, .5):>10.2f} "
+                  f"{quantile(delays, .99):>9.2f} {max(delays):>9.2f} {max(leaves):>12.2f}")
+        else:
+            print(f"{name:<22} {len(results):>5} {0:>6} {'':>10} {'':>9} {'':>9} {max(leaves):>12.2f}")
+
+
+def group(results, key):
+    groups = collections.defaultdict(list)
+    for result in results:
+        groups[key(result)].append(result)
+    return groups
+
+
+def is_late(result, slack):
+    bar = BAR_SECONDS["cluster" if result.case.placement.nodes else "node"] * slack
+    return any(delay > bar for delay in result.delays) or \
+        any(leave > LEAVE_SECONDS * slack for leave in result.leaves)
+
+
+def summarize(results, options):
+    reached = [result for result in results if result.was_reached]
+    print_table("placement", group(reached, lambda result: str(result.case.placement)))
+    print_table("point", group(reached, lambda result: result.case.point))
+    faulty = [result for result in results if result.faults]
+    late = [result for result in reached if is_late(result, options.slack)]
+    print(f"\n{len(results)} runs, in {len(reached)} of them a rank went down; "
+          f"{len(faulty)} with faults, {len(late)} later than the bar"
+          + (f" times {options.slack:g}" if options.slack != 1 else ""))
+    for result in late:
+        worst = max(result.delays + result.leaves)
+        print(f"late: {result.case}: {1e3 * worst:.1f} ms")
+    for result in faulty:
+        print(f"FAULT: {result.case}: {'; '.join(result.faults)}")
+    if options.json:
+        write_json(reached, options.json)
+    return 1 if faulty or late else 0
+
+
+def write_json(results, path):
+    """Appends, so that figures of several batches can be put together."""
+    with open(path, "a", encoding="utf-8") as file:
+        for result in results:
+            case = result.case
+            json.dump({"placement": str(case.placement), "seed": case.seed, "rank": case.victim,
+                       "point": case.point, "nth": case.nth, "action": case.action,
+                       "delays": result.delays, "leaves": result.leaves,
+                       "faults": result.faults, "texts": result.texts[:1]}, file)
+            file.write("\n")
+
+
+# ---- Choice ---------------------------------------------------------------------------------
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("victim", help="the program of victim.c")
+    parser.add_argument("--runs", type=int, default=20, help="how many (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first run (%(default)s)")
+    parser.add_argument("--on", nargs="+", default=["2", "3", "4"], metavar="PLACEMENT",
+                        help="in turn; 3 ranks of this machine, or 3x2: nodes x ranks (2 3 4)")
+    parser.add_argument("--seeds", metavar="FILE",
+                        help="lines 'placement seed', in place of --runs, --seed and --on")
+    parser.add_argument("--only", nargs="+", choices=sorted(POINTS) + ["init-mpi"],
+                        metavar="POINT", help="of these points alone")
+    parser.add_argument("--seconds", type=float, help="start no run after so long")
+    parser.add_argument("--mpirun", default="mpirun", help="the launcher (%(default)s)")
+    parser.add_argument("--mpi", choices=["openmpi", "mpich"], default="openmpi")
+    parser.add_argument("--launcher", choices=["patient", "default"], default="patient",
+                        help="patient: it is told to leave survivors alone; default: it ends them, "
+                        "and the job has to end in time")
+    parser.add_argument("--slack", type=float, default=1, metavar="FACTOR",
+                        help="of times, on a machine that does other things too")
+    parser.add_argument("--json", metavar="FILE", help="append what each run gave")
+    options = parser.parse_args()
+    options.victim = os.path.abspath(options.victim)
+    return options
+
+
+def choose(options):
+    points = options.only or list(POINTS)
+    if options.seeds:
+        with open(options.seeds, encoding="utf-8") as file:
+            rows = [line.split("#")[0].split() for line in file]
+        return [Case(Placement(row[0]), int(row[1]), points) for row in rows if row]
+    return [Case(Placement(options.on[i % len(options.on)]), options.seed + i, points)
+            for i in range(options.runs)]
+
+
+def main():
+    isolated.enter()
+    options = parse()
+    begin = time.monotonic()
+    results = []
+    job_of = Job(options)
+    for case in choose(options):
+        if options.seconds and time.monotonic() - begin > options.seconds:
+            break
+        results.append(run(job_of, case, options))
+    sys.exit(summarize(results, options))
+
+
+if __name__ == "__main__":
+    main()
