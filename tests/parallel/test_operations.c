@@ -260,6 +260,24 @@ static void check_transfers(int64_t rows)
     drop(out);
 }
 
+/* Short sums that have an id, and of which a rank changes its priority now and then. */
+static void check_priorities(void)
+{
+    for (int round = 0; round < 30; round++) {
+        float sum = 1;
+        int64_t one = 1;
+        dtrain_tensor_t tensor = tensor_of("priority", &sum, &sum, &one);
+        tensor.ndim = 1;
+        tensor.dtype = DTRAIN_DTYPE_F32;
+        dtrain_options_t options = {.struct_size = sizeof options,
+                                    .priority = rank == round % size && round % 4 == 3 ? 7 : 1};
+        dtrain_handle_t handle;
+        CHECK_OK(dtrain_allreduce_async(&tensor, &options, &handle));
+        CHECK_OK(check_finish(handle));
+        CHECK(sum == (float)size);
+    }
+}
+
 static void check_shorthands(void)
 {
     int32_t in[16], out[16], all[16 * 16];
@@ -357,6 +375,7 @@ int main(void)
             }
         }
         check_shorthands();
+        check_priorities();
         if (size > 1)
             check_mismatches();
     }
