@@ -92,8 +92,8 @@ const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
      .help = "Whether the ranks of a node share memory. With `off` MPI carries all data, and "
              "sockets all control messages."},
     {FIELD(isa), INTERNAL(isa), .kind = DT_SETTING_WORD, .choices = isas, .default_text = "auto",
-     .help = "The best instruction set that reductions may use, of those that the CPU has. The "
-             "results are the same bits with all."},
+     .help = "The best instruction set that reductions and optimizers may use, of those that the "
+             "CPU has. The results are the same bits with all."},
     {FIELD(heartbeat_ms), INTERNAL(heartbeat_ns), .kind = DT_SETTING_DURATION, .is_shared = 1,
      .unit_ns = DT_NS_PER_MS, .min = 10, .max = 60000, .default_internal = 500 * DT_NS_PER_MS,
      .default_text = "500 ms",

@@ -47,6 +47,8 @@ const char *dt_status_string(dtrain_status_t status)
         return "a rank aborted";
     case DTRAIN_ERR_IN_CALLBACK:
         return "would block in a callback";
+    case DTRAIN_ERR_FILE:
+        return "a file cannot be used";
     }
     return "unknown status";
 }

@@ -269,7 +269,7 @@ static dtrain_status_t take_events(dt_runtime_t *runtime, int64_t now_ns, int *m
     dt_control_t *control = runtime->world.control;
     dtrain_status_t status = DTRAIN_OK;
     for (int i = 0; control && i < EVENTS_PER_STEP && status == DTRAIN_OK; i++) {
-        dt_control_message_t message;
+        dt_control_message_t message = {0};
         dt_control_event_t event = control->ops->receive(control, &message);
         if (event == DT_CONTROL_NONE)
             break;
@@ -278,6 +278,9 @@ static dtrain_status_t take_events(dt_runtime_t *runtime, int64_t now_ns, int *m
             continue;
         if (event == DT_CONTROL_MESSAGE)
             status = take_message(runtime, &message, now_ns);
+        else if (message.is_starved)
+            status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a message of rank %d",
+                             message.peer);
         else if (phase(runtime) == DT_PHASE_RUNNING)
             take_lost(runtime, message.peer, now_ns);
     }

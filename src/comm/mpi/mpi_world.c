@@ -1,6 +1,7 @@
 #include "comm/mpi/mpi_world.h"
 
 #include <mpi.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,6 +17,29 @@
 
 /* How long ranks that leave wait for each other. */
 #define MEET_NS (2 * DT_NS_PER_S)
+
+/* For a rank without memory to say so to the others. Taken for good when MPI may still write there.
+ */
+static dt_mpi_bootstrap_t last_reserve;
+static atomic_flag is_reserve_taken = ATOMIC_FLAG_INIT;
+
+/* NULL: there is not even the reserve. */
+static dt_mpi_bootstrap_t *make_bootstrap(void)
+{
+    dt_mpi_bootstrap_t *bootstrap = dt_calloc(1, sizeof *bootstrap);
+    if (bootstrap || atomic_flag_test_and_set(&is_reserve_taken))
+        return bootstrap;
+    last_reserve = (dt_mpi_bootstrap_t){.is_starved = 1};
+    return &last_reserve;
+}
+
+static void free_bootstrap(dt_mpi_bootstrap_t *bootstrap)
+{
+    if (bootstrap == &last_reserve)
+        atomic_flag_clear(&is_reserve_taken);
+    else
+        dt_free(bootstrap);
+}
 
 static dtrain_status_t check_comm(MPI_Comm comm)
 {
@@ -65,7 +89,7 @@ static void leave(void *context, int clean)
     dt_sigpipe_release(&held);
     dt_mpi_library_leave(clean);
     if (!bootstrap->is_pending)
-        dt_free(bootstrap);
+        free_bootstrap(bootstrap);
 }
 
 /* Gives back a world that did not come to be; the error's text survives that. */
@@ -109,11 +133,12 @@ static dtrain_status_t join_comm(MPI_Comm comm, int has_comm, dt_config_t *confi
     if (status != DTRAIN_OK && !may_call)
         return status;
     dtrain_status_t fault = check_comm(comm);
-    dt_mpi_bootstrap_t *bootstrap = dt_calloc(1, sizeof *bootstrap);
+    dt_mpi_bootstrap_t *bootstrap = make_bootstrap();
     if (fault == DTRAIN_OK && !bootstrap)
         fault = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a world");
     if (fault != DTRAIN_OK || !bootstrap) {
-        dt_free(bootstrap);
+        if (bootstrap)
+            free_bootstrap(bootstrap);
         dt_mpi_library_leave(1);
         return fault;
     }

@@ -21,6 +21,8 @@
 #define FIRST_TRY_NS (2 * DT_NS_PER_S)
 #define LONGEST_TRY_NS (30 * DT_NS_PER_S)
 #define PAUSE_NS (20 * DT_NS_PER_MS)
+/* So often nobody listens before a rank gives up; meanwhile it may hear why. */
+#define ROUNDS_REFUSED 3
 
 /* One address, and how the last attempt to reach it ended. */
 typedef struct target {
@@ -39,6 +41,7 @@ typedef struct caller {
     dt_sock_names_t names;
     int64_t deadline_ns;
     dt_sock_meanwhile_t meanwhile;
+    int num_refused; /* targets of this round at which nobody listens */
     char failure[256];
 } caller_t;
 
@@ -57,12 +60,16 @@ static int finish_connect(caller_t *caller, const target_t *target, int fd, int6
     if (connect(fd, &target->name.any, target->length) == 0)
         return 0;
     /* EAGAIN: a Unix listener's queue is full. It is tried again in the next round. */
-    if (errno != EINPROGRESS && errno != EINTR)
+    if (errno != EINPROGRESS && errno != EINTR) {
+        caller->num_refused += errno == ECONNREFUSED;
         return fail_try(caller, target, strerror(errno));
+    }
     if (dt_sock_wait(fd, POLLOUT, limit_ns, caller->meanwhile) != 0)
         return fail_try(caller, target, "no answer");
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0)
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+        caller->num_refused += error == ECONNREFUSED;
         return fail_try(caller, target, strerror(error ? error : errno));
+    }
     return 0;
 }
 
@@ -138,8 +145,10 @@ static int64_t earlier(int64_t a, int64_t b)
 
 static dtrain_status_t reach(caller_t *caller, const target_t *targets, int num_targets, int *fd)
 {
+    int rounds_refused = 0;
     *fd = -1;
     for (int64_t patience = FIRST_TRY_NS;; patience = earlier(2 * patience, LONGEST_TRY_NS)) {
+        caller->num_refused = 0;
         for (int i = 0; i < num_targets; i++) {
             int64_t limit = earlier(dt_now_ns() + patience, caller->deadline_ns);
             dtrain_status_t status = try_target(caller, &targets[i], limit, fd);
@@ -152,6 +161,12 @@ static dtrain_status_t reach(caller_t *caller, const target_t *targets, int num_
             caller->meanwhile.call ? caller->meanwhile.call(caller->meanwhile.context) : DTRAIN_OK;
         if (health != DTRAIN_OK) /* rank 0 may have given up for it, and listens no more */
             return health;
+        /* It listened before it told where: it has given up. */
+        rounds_refused = caller->num_refused == num_targets ? rounds_refused + 1 : 0;
+        if (rounds_refused == ROUNDS_REFUSED)
+            return dt_fail(DTRAIN_ERR_COMMUNICATION,
+                           "rank %d cannot connect to rank 0, which listens no more (%s)",
+                           caller->rank, caller->failure);
         if (dt_now_ns() >= caller->deadline_ns)
             return dt_fail(DTRAIN_ERR_TIMEOUT, "rank %d cannot connect to rank %d (%s)",
                            caller->names.self, caller->names.other, caller->failure);

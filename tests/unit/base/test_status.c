@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-#define LAST_STATUS DTRAIN_ERR_IN_CALLBACK
+#define LAST_STATUS DTRAIN_ERR_FILE
 
 static void test_status_texts_are_all_distinct(void **state)
 {
