@@ -1,5 +1,7 @@
 #include "core/completion.h"
 
+#include <pthread.h>
+
 #include "base/memory.h"
 
 /* Takes an operation out of what is pending. */
@@ -9,25 +11,31 @@ static void unlist(dt_runtime_t *runtime, dt_operation_t *operation)
     dt_id_table_clear(&runtime->by_id, operation);
 }
 
-static void mark_done(dt_operation_t *operation, dtrain_status_t status)
+/* With a callback it is done once that has been called. */
+static void mark_done(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
 {
     atomic_store_explicit(&operation->status, status, memory_order_relaxed);
+    if (operation->callback) {
+        dt_operation_append(&runtime->called, operation);
+        return;
+    }
     /* Whoever is about to sleep until this is done reads it after saying so: see dt_baton_tell. */
-    atomic_store(&operation->done, 1);
+    atomic_store(&operation->done, DT_DONE);
 }
 
 void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status,
                  const char *text)
 {
     unlist(runtime, operation);
-    dt_intake_finish(&runtime->intake, &operation, 1);
+    if (!operation->is_bystander)
+        dt_intake_finish(&runtime->intake, &operation, 1);
     atomic_fetch_sub(&runtime->num_pending, 1);
-    if (operation->is_refused) {
+    if (operation->is_refused || operation->is_bystander) {
         dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
         return;
     }
     operation->error = text ? dt_strdup(text) : NULL;
-    mark_done(operation, status);
+    mark_done(runtime, operation, status);
     dt_baton_tell(runtime);
 }
 
@@ -38,8 +46,33 @@ void dt_complete_well(dt_runtime_t *runtime, dt_operation_t *const *operations, 
     dt_intake_finish(&runtime->intake, operations, n);
     atomic_fetch_sub(&runtime->num_pending, n);
     for (int i = 0; i < n; i++)
-        mark_done(operations[i], DTRAIN_OK);
+        mark_done(runtime, operations[i], DTRAIN_OK);
     dt_baton_tell(runtime);
+}
+
+int dt_complete_callbacks(dt_runtime_t *runtime)
+{
+    dt_operation_t *operation = runtime->called.first;
+    if (!operation)
+        return 0;
+    atomic_store(&runtime->calling, (uintptr_t)pthread_self());
+    for (; operation; operation = runtime->called.first) {
+        dt_operation_remove(&runtime->called, operation);
+        /* From here on the callback may give the operation back. */
+        dtrain_handle_t handle = atomic_load(&operation->handle);
+        dtrain_callback_fn_t callback = operation->callback;
+        atomic_store(&operation->done, DT_DONE_IN_CALLBACK);
+        callback(handle, atomic_load(&operation->status), operation->user);
+        dt_handle_finish(runtime->handles, operation, handle);
+        dt_baton_tell(runtime);
+    }
+    atomic_store(&runtime->calling, 0);
+    return 1;
+}
+
+int dt_is_in_callback(const dt_runtime_t *runtime)
+{
+    return atomic_load(&runtime->calling) == (uintptr_t)pthread_self();
 }
 
 void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *text)

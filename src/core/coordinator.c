@@ -309,8 +309,12 @@ static void take_detector_news(dt_runtime_t *runtime, int64_t now_ns)
 /* The root's turn: what was decided goes to all ranks, itself included. */
 static dtrain_status_t decide(dt_runtime_t *runtime, int *moved)
 {
+    /* With priorities no more is begun than keeps the data path busy, a bucket in the queue. */
+    int64_t bucket =
+        runtime->executor.policy.threshold > 0 ? runtime->executor.policy.threshold : 1;
+    int64_t room = dt_executor_has_backlog(&runtime->executor) ? 0 : bucket;
     dt_buffer_clear(&runtime->message);
-    if (dt_negotiator_verdict(runtime->negotiator, &runtime->message) > 0) {
+    if (dt_negotiator_verdict(runtime->negotiator, room, &runtime->message) > 0) {
         *moved = 1;
         dtrain_status_t status = send_to_all(runtime);
         if (status != DTRAIN_OK)
@@ -497,7 +501,7 @@ static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
     return status;
 }
 
-dt_step_t dt_coord_step(dt_runtime_t *runtime)
+static dt_step_t step(dt_runtime_t *runtime)
 {
     int moved = 0;
     int64_t now_ns = runtime->clock.now(runtime->clock.context);
@@ -525,4 +529,11 @@ dt_step_t dt_coord_step(dt_runtime_t *runtime)
         return DT_STEP_POLL;
     linger(runtime, now_ns);
     return DT_STEP_IDLE;
+}
+
+dt_step_t dt_coord_step(dt_runtime_t *runtime)
+{
+    dt_step_t result = step(runtime);
+    /* Last, when nothing is half done: they may submit more. */
+    return dt_complete_callbacks(runtime) ? DT_STEP_BUSY : result;
 }

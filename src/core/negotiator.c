@@ -1,9 +1,11 @@
 #include "core/negotiator.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/memory.h"
@@ -37,8 +39,12 @@ typedef struct tally {
     char *text;
     int64_t since_ns;              /* the first rank's report */
     int64_t warn_ns;               /* next warning */
-    int is_decided;                /* in the queue of decided ones */
-    struct tally *next, *previous; /* in the list of waiting or of decided ones */
+    int is_decided;                /* in the queue of decided ones, or settled */
+    int is_held;                   /* all ranks agree; it waits for the others of its group */
+    int32_t priority;              /* [settled] the highest that a rank gave */
+    uint64_t number;               /* [settled] in the order of becoming so */
+    struct tally *next_held;       /* in its group */
+    struct tally *next, *previous; /* in the list of waiting, decided or settled ones */
 } tally_t;
 
 typedef struct list {
@@ -50,15 +56,26 @@ typedef struct cached {
     int variant;
 } cached_t;
 
+/* Tensors that are agreed on together. */
+typedef struct group {
+    uint64_t key; /* the signatures' `group` */
+    uint32_t num_held;
+    tally_t *held;
+} group_t;
+
 struct dt_negotiator {
     const dt_topology_t *topology;
-    dt_map_t names; /* name → tally */
-    cached_t *ids;  /* by id */
+    dt_map_t names;  /* name → tally */
+    dt_map_t groups; /* key → group of which some tensors are held */
+    cached_t *ids;   /* by id */
     uint32_t num_ids, ids_capacity;
-    uint64_t *recent;               /* RECENT_COUNT hashes */
-    uint32_t *absent;               /* scratch: one entry a rank */
-    list_t waiting;                 /* some ranks are missing; oldest first */
-    list_t decided;                 /* for the next verdict, in order */
+    uint64_t *recent; /* RECENT_COUNT hashes */
+    uint32_t *absent; /* scratch: one entry a rank */
+    list_t waiting;   /* some ranks are missing; oldest first */
+    list_t decided;   /* since the last verdict */
+    list_t settled;   /* for the next verdicts, in order */
+    uint64_t num_settled;
+    int has_priorities;             /* of a settled one, at some time */
     dt_rank_set_t gone;             /* ranks that said BYE */
     dt_silent_fn_t describe_silent; /* or NULL */
     void *silent_context;
@@ -121,6 +138,10 @@ void dt_negotiator_free(dt_negotiator_t *negotiator)
     size_t at = 0;
     for (tally_t *tally; (tally = dt_map_next(&negotiator->names, &at));)
         tally_free(tally);
+    at = 0;
+    for (group_t *group; (group = dt_map_next(&negotiator->groups, &at));)
+        dt_free(group);
+    dt_map_free(&negotiator->groups);
     dt_map_free(&negotiator->names);
     dt_rank_set_free(&negotiator->gone);
     dt_free(negotiator->recent);
@@ -185,6 +206,7 @@ static void decide(dt_negotiator_t *negotiator, tally_t *tally)
     if (tally->is_decided)
         return;
     tally->is_decided = 1;
+    tally->is_held = 0;
     list_remove(&negotiator->waiting, tally);
     list_append(&negotiator->decided, tally);
 }
@@ -200,13 +222,90 @@ static void decide_error(dt_negotiator_t *negotiator, tally_t *tally, dtrain_sta
     decide(negotiator, tally);
 }
 
-static const char *tally_kind(const tally_t *tally)
+/* What the first rank submitted; NULL when all that came was refused. */
+static const dt_signature_t *tally_signature(const tally_t *tally)
 {
     for (int i = 0; i < tally->num_variants; i++) {
         if (tally->variants[i].who.count > 0)
-            return dt_kind_name(tally->variants[i].signature.kind);
+            return &tally->variants[i].signature;
     }
-    return "operation";
+    return NULL;
+}
+
+static const char *tally_kind(const tally_t *tally)
+{
+    const dt_signature_t *signature = tally_signature(tally);
+    return dt_kind_name(signature ? signature->kind : 0);
+}
+
+/* How much data an agreed operation moves, as far as it is known. */
+static int64_t tally_bytes(const tally_t *tally)
+{
+    const dt_signature_t *signature = tally_signature(tally);
+    return dt_signature_count(signature) * (int64_t)dt_dtype_size((dtrain_dtype_t)signature->dtype);
+}
+
+/* The first and the second variant that ranks are ready with; *second NULL when all agree. */
+static void ready_variants(const tally_t *tally, const variant_t **first, const variant_t **second)
+{
+    *first = *second = NULL;
+    for (int i = 0; i < tally->num_variants && !*second; i++) {
+        const variant_t *variant = &tally->variants[i];
+        if (variant->who.count == 0)
+            continue;
+        if (!*first)
+            *first = variant;
+        else if (!dt_signature_agrees(&(*first)->signature, &variant->signature))
+            *second = variant;
+    }
+}
+
+/* The transfer that a tally is about; NULL when a rank has submitted something else. */
+static const dt_signature_t *transfer_of(const tally_t *tally)
+{
+    const dt_signature_t *transfer = NULL;
+    for (int i = tally->num_variants - 1; i >= 0; i--) {
+        if (tally->variants[i].who.count == 0)
+            continue;
+        transfer = &tally->variants[i].signature;
+        if (transfer->kind != DT_KIND_TRANSFER)
+            return NULL;
+    }
+    return transfer;
+}
+
+/* Whether the tally waits for a rank. */
+static int is_missing(const tally_t *tally, int rank)
+{
+    const dt_signature_t *transfer = transfer_of(tally);
+    return !dt_rank_set_has(&tally->ready, rank) &&
+           (!transfer || transfer->root == rank || transfer->peer == rank);
+}
+
+/* Whether enough ranks have reported to decide. A transfer needs two; when those who report do not
+ * even agree on which two, nobody else can make it right. */
+static int is_complete(const dt_negotiator_t *negotiator, const tally_t *tally)
+{
+    const variant_t *first, *second;
+    ready_variants(tally, &first, &second);
+    const dt_signature_t *transfer = transfer_of(tally);
+    if (transfer)
+        return second || (dt_rank_set_has(&tally->ready, transfer->root) &&
+                          dt_rank_set_has(&tally->ready, transfer->peer));
+    return tally->ready.count == negotiator->topology->size;
+}
+
+static const char *describe_missing(const tally_t *tally, char *text, size_t cap)
+{
+    const dt_signature_t *transfer = transfer_of(tally);
+    if (tally->is_held)
+        snprintf(text, cap, "the others of its group");
+    else if (transfer)
+        snprintf(text, cap, "rank %d",
+                 is_missing(tally, transfer->root) ? transfer->root : transfer->peer);
+    else
+        dt_rank_set_describe(&tally->ready, 1, text, cap);
+    return text;
 }
 
 /* Fails a tally that waits for a rank that has left. */
@@ -214,7 +313,7 @@ static void check_gone(dt_negotiator_t *negotiator, tally_t *tally)
 {
     const dt_rank_set_t *gone = &negotiator->gone;
     for (int rank = 0; gone->count > 0 && rank < gone->size; rank++) {
-        if (!dt_rank_set_has(gone, rank) || dt_rank_set_has(&tally->ready, rank))
+        if (!dt_rank_set_has(gone, rank) || !is_missing(tally, rank))
             continue;
         char text[DT_ERROR_MAX];
         snprintf(text, sizeof text, "%s '%.200s' needs rank %d, which has called dtrain_shutdown",
@@ -222,6 +321,65 @@ static void check_gone(dt_negotiator_t *negotiator, tally_t *tally)
         decide_error(negotiator, tally, DTRAIN_ERR_SHUT_DOWN, text);
         return;
     }
+}
+
+/* All ranks agree on one of a group's tensors: it is decided with the last one of the group. */
+static dtrain_status_t hold(dt_negotiator_t *negotiator, tally_t *tally,
+                            const dt_signature_t *signature)
+{
+    const char *key = (const char *)&signature->group;
+    group_t *group = dt_map_get(&negotiator->groups, key, sizeof signature->group);
+    if (!group) {
+        group = dt_calloc(1, sizeof *group);
+        if (!group)
+            return no_memory();
+        group->key = signature->group;
+        if (dt_map_add(&negotiator->groups, (const char *)&group->key, sizeof group->key, group)) {
+            dt_free(group);
+            return no_memory();
+        }
+    }
+    tally->is_held = 1;
+    tally->next_held = group->held;
+    group->held = tally;
+    if (++group->num_held < signature->group_size)
+        return DTRAIN_OK;
+    dt_map_remove(&negotiator->groups, (const char *)&group->key, sizeof group->key);
+    for (tally_t *member = group->held; member; member = member->next_held)
+        decide(negotiator, member);
+    dt_free(group);
+    return DTRAIN_OK;
+}
+
+/* Whatever is still waiting of a group fails with it. */
+static void fail_group(dt_negotiator_t *negotiator, const dt_signature_t *signature,
+                       const tally_t *culprit)
+{
+    char text[DT_ERROR_MAX];
+    uint64_t key = signature->group; /* the signature may move */
+    snprintf(text, sizeof text, "a group of %u: %.900s", signature->group_size,
+             culprit->text ? culprit->text : culprit->name);
+    dt_free(dt_map_remove(&negotiator->groups, (const char *)&key, sizeof key));
+    for (tally_t *tally = negotiator->waiting.first, *next; tally; tally = next) {
+        next = tally->next;
+        for (int i = 0; i < tally->num_variants; i++) {
+            if (tally->variants[i].who.count > 0 && tally->variants[i].signature.group == key) {
+                decide_error(negotiator, tally, culprit->status, text);
+                break;
+            }
+        }
+    }
+}
+
+/* Enough ranks have reported. */
+static dtrain_status_t complete(dt_negotiator_t *negotiator, tally_t *tally)
+{
+    const variant_t *first, *second;
+    ready_variants(tally, &first, &second);
+    if (first && !second && first->signature.group && tally->status == DTRAIN_OK)
+        return hold(negotiator, tally, &first->signature);
+    decide(negotiator, tally);
+    return DTRAIN_OK;
 }
 
 /* Notes that a rank has reported the name. */
@@ -234,10 +392,11 @@ static dtrain_status_t mark(dt_negotiator_t *negotiator, tally_t *tally, int ran
     }
     if (!dt_rank_set_add(&tally->ready, rank))
         return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported '%.200s' twice", rank, tally->name);
-    if (tally->ready.count == negotiator->topology->size)
-        decide(negotiator, tally);
-    else
-        check_gone(negotiator, tally);
+    if (tally->is_decided)
+        return DTRAIN_OK;
+    if (is_complete(negotiator, tally))
+        return complete(negotiator, tally);
+    check_gone(negotiator, tally);
     return DTRAIN_OK;
 }
 
@@ -308,7 +467,7 @@ static void take_withdrawal(dt_negotiator_t *negotiator, int rank, double second
     if (!tally || tally->is_decided || !dt_rank_set_has(&tally->ready, rank))
         return;
     char missing[256], silent[DT_ERROR_MAX / 3] = "", text[DT_ERROR_MAX];
-    dt_rank_set_describe(&tally->ready, 1, missing, sizeof missing);
+    describe_missing(tally, missing, sizeof missing);
     if (negotiator->describe_silent)
         negotiator->describe_silent(negotiator->silent_context, silent, sizeof silent);
     snprintf(text, sizeof text,
@@ -355,22 +514,8 @@ dtrain_status_t dt_negotiator_bye(dt_negotiator_t *negotiator, int rank)
 
 int dt_negotiator_is_over(const dt_negotiator_t *negotiator)
 {
-    return negotiator->gone.count == negotiator->topology->size;
-}
-
-/* The first and the second variant that ranks are ready with; *second NULL when all agree. */
-static void ready_variants(tally_t *tally, variant_t **first, variant_t **second)
-{
-    *first = *second = NULL;
-    for (int i = 0; i < tally->num_variants; i++) {
-        variant_t *variant = &tally->variants[i];
-        if (variant->who.count == 0)
-            continue;
-        if (!*first)
-            *first = variant;
-        else if (!*second)
-            *second = variant;
-    }
+    return negotiator->gone.count == negotiator->topology->size && !negotiator->decided.first &&
+           !negotiator->settled.first;
 }
 
 /* "…: the ranks' shapes differ: rank 0: [3]; ranks 1-2: [4]": the first field in which two differ,
@@ -396,9 +541,12 @@ static void describe_mismatch(const tally_t *tally, const variant_t *first, cons
     }
 }
 
-/* Gives the pair of name and signature an id when it has come before. */
+/* Gives the pair of name and signature an id when it has come before. What only two ranks know has
+ * none; nor has what ranks give different priorities, since an id stands for a priority too. */
 static void give_id(dt_negotiator_t *negotiator, tally_t *tally, variant_t *variant)
 {
+    if (variant->signature.kind == DT_KIND_TRANSFER || variant->who.count != tally->ready.count)
+        return;
     uint64_t hash = dt_hash(tally->name, tally->length) ^ dt_signature_hash(&variant->signature);
     hash |= 1; /* never the empty place's 0 */
     uint64_t *place = &negotiator->recent[(hash >> 1) % RECENT_COUNT];
@@ -436,25 +584,18 @@ static void put_error(dt_negotiator_t *negotiator, const tally_t *tally, dt_entr
 static void put_verdict(dt_negotiator_t *negotiator, tally_t *tally, dt_buffer_t *verdict)
 {
     dt_entry_t entry = {.name = tally->name, .name_length = tally->length};
-    char text[DT_ERROR_MAX];
-    variant_t *first, *second;
+    const variant_t *first, *second;
     ready_variants(tally, &first, &second);
-    if (tally->status == DTRAIN_OK && second) {
-        describe_mismatch(tally, first, second, text, sizeof text);
-        tally->status = DTRAIN_ERR_MISMATCH;
-        entry.text = text;
-    } else {
-        entry.text = tally->text ? tally->text : "";
-    }
+    entry.text = tally->text ? tally->text : "";
     if (tally->status != DTRAIN_OK) {
         put_error(negotiator, tally, &entry);
-    } else if (first->id != DT_ID_NONE) {
+    } else if (first->id != DT_ID_NONE && first->who.count == tally->ready.count) {
         entry.kind = DT_ENTRY_CACHED;
         entry.id = first->id;
     } else {
-        give_id(negotiator, tally, first);
+        give_id(negotiator, tally, &tally->variants[first - tally->variants]);
         entry.kind = DT_ENTRY_NEW;
-        entry.id = first->id;
+        entry.id = first->who.count == tally->ready.count ? first->id : DT_ID_NONE;
         entry.signature = first->signature;
     }
     dt_put_entry(verdict, &entry);
@@ -490,32 +631,111 @@ static void reset(dt_negotiator_t *negotiator, tally_t *tally)
     tally->text = NULL;
     tally->status = DTRAIN_OK;
     tally->refused_by = -1;
-    tally->is_decided = 0;
+    tally->is_decided = tally->is_held = 0;
 }
 
-uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, dt_buffer_t *verdict)
+/* Finds out what becomes of a decided tally, and of its group when it fails. */
+static void settle(dt_negotiator_t *negotiator, tally_t *tally)
+{
+    const variant_t *first, *second;
+    ready_variants(tally, &first, &second);
+    if (tally->status == DTRAIN_OK && second) {
+        char text[DT_ERROR_MAX];
+        describe_mismatch(tally, first, second, text, sizeof text);
+        tally->status = DTRAIN_ERR_MISMATCH;
+        tally->text = dt_strdup(text);
+    }
+    tally->number = negotiator->num_settled++;
+    tally->priority = first ? first->signature.priority : 0;
+    for (int i = 0; i < tally->num_variants; i++) {
+        const variant_t *variant = &tally->variants[i];
+        if (variant->who.count == 0)
+            continue;
+        if (variant->signature.priority > tally->priority)
+            tally->priority = variant->signature.priority;
+        if (tally->status != DTRAIN_OK && variant->signature.group)
+            fail_group(negotiator, &variant->signature, tally);
+    }
+    negotiator->has_priorities |= tally->priority != 0;
+}
+
+/* Errors and barriers first: they move no data. */
+static int is_light(const tally_t *tally)
+{
+    return tally->status != DTRAIN_OK || tally_signature(tally)->kind == DT_KIND_BARRIER;
+}
+
+static int by_priority(const void *left, const void *right)
+{
+    const tally_t *a = *(tally_t *const *)left, *b = *(tally_t *const *)right;
+    if (is_light(a) != is_light(b))
+        return is_light(a) ? -1 : 1;
+    if (a->priority != b->priority)
+        return a->priority > b->priority ? -1 : 1;
+    return a->number < b->number ? -1 : 1;
+}
+
+/* Without memory the order stays as it is, which is right too. */
+static void sort_settled(dt_negotiator_t *negotiator)
+{
+    size_t count = 0, at = 0;
+    for (const tally_t *tally = negotiator->settled.first; tally; tally = tally->next)
+        count++;
+    tally_t **order = dt_alloc(count * sizeof *order);
+    if (!order)
+        return;
+    for (tally_t *tally = negotiator->settled.first; tally; tally = tally->next)
+        order[at++] = tally;
+    qsort(order, count, sizeof *order, by_priority);
+    negotiator->settled.first = negotiator->settled.last = NULL;
+    for (at = 0; at < count; at++)
+        list_append(&negotiator->settled, order[at]);
+    dt_free(order);
+}
+
+/* Moves what was decided to what is settled. */
+static void settle_all(dt_negotiator_t *negotiator)
 {
     if (!negotiator->decided.first)
-        return 0;
-    dt_put_header(verdict, DT_MESSAGE_VERDICT);
-    size_t count_at = verdict->length;
-    dt_put_u32(verdict, 0);
-    uint32_t count = 0;
-    for (tally_t *tally = negotiator->decided.first, *next; tally; tally = next) {
-        next = tally->next;
-        put_verdict(negotiator, tally, verdict);
-        reset(negotiator, tally);
-        count++;
+        return;
+    while (negotiator->decided.first) {
+        tally_t *tally = negotiator->decided.first;
+        settle(negotiator, tally); /* may decide more */
+        list_remove(&negotiator->decided, tally);
+        list_append(&negotiator->settled, tally);
     }
-    negotiator->decided.first = negotiator->decided.last = NULL;
-    dt_patch_u32(verdict, count_at, count);
+    if (negotiator->has_priorities)
+        sort_settled(negotiator);
+}
+
+uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, int64_t room, dt_buffer_t *verdict)
+{
+    settle_all(negotiator);
+    if (!negotiator->has_priorities)
+        room = INT64_MAX;
+    uint32_t count = 0;
+    size_t count_at = 0;
+    for (tally_t *tally; (tally = negotiator->settled.first) && (room > 0 || is_light(tally));) {
+        if (count++ == 0) {
+            dt_put_header(verdict, DT_MESSAGE_VERDICT);
+            count_at = verdict->length;
+            dt_put_u32(verdict, 0);
+        }
+        if (!is_light(tally))
+            room -= tally_bytes(tally) + 1;
+        put_verdict(negotiator, tally, verdict);
+        list_remove(&negotiator->settled, tally);
+        reset(negotiator, tally);
+    }
+    if (count > 0)
+        dt_patch_u32(verdict, count_at, count);
     return count;
 }
 
 static void warn(const dt_negotiator_t *negotiator, tally_t *tally, int64_t now_ns)
 {
     char missing[256], ready[256], what[320] = "";
-    variant_t *first, *second;
+    const variant_t *first, *second;
     ready_variants(tally, &first, &second);
     if (first)
         dt_signature_describe(&first->signature, what, sizeof what);
@@ -523,8 +743,8 @@ static void warn(const dt_negotiator_t *negotiator, tally_t *tally, int64_t now_
            "%s '%.200s'%s%s waits since %.1f s for %s (of %d); submitted by %s", tally_kind(tally),
            tally->name, *what ? " " : "", what,
            (double)(now_ns - tally->since_ns) / (double)DT_NS_PER_S,
-           dt_rank_set_describe(&tally->ready, 1, missing, sizeof missing),
-           negotiator->topology->size, dt_rank_set_describe(&tally->ready, 0, ready, sizeof ready));
+           describe_missing(tally, missing, sizeof missing), negotiator->topology->size,
+           dt_rank_set_describe(&tally->ready, 0, ready, sizeof ready));
 }
 
 int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_t now_ns)

@@ -6,6 +6,10 @@
  * the last rank has reported, the verdict says "go" (all signatures equal) or "error". The order
  * of verdicts is the order in which every rank starts the operations.
  *
+ * A tensor of a group waits, once it is agreed on, until all tensors of the group are; when one of
+ * them fails, so do all. A transfer takes two ranks, but its verdict goes to all, since all start
+ * the same collectives.
+ *
  * Cache: when a name comes a second time with the same signature it gets an id, and from then on
  * ranks report it by a bit. Names that come once (a counter in them, say) leave nothing behind.
  */
@@ -42,9 +46,13 @@ dtrain_status_t dt_negotiator_bye(dt_negotiator_t *negotiator, int rank);
 /* 1 when every rank has said BYE. */
 int dt_negotiator_is_over(const dt_negotiator_t *negotiator);
 
-/* Writes a VERDICT over what was decided since the last one. Returns its number of entries; 0
- * when there is nothing to say (and nothing was written). */
-uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, dt_buffer_t *verdict);
+/*
+ * Writes a VERDICT over what was decided since the last one. Returns its number of entries; 0 when
+ * there is nothing to say (and nothing was written). Once a program has used priorities, verdicts
+ * are in their order and stop when operations of `room` bytes or more are in them, so that what
+ * comes later may overtake the rest.
+ */
+uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, int64_t room, dt_buffer_t *verdict);
 
 /*
  * Logs a warning for each tally that has waited for `after_ns` (then twice as long, and so on),

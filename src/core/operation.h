@@ -6,24 +6,41 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "core/output.h"
 #include "core/signature.h"
 
 typedef struct dt_name dt_name_t;
 
+/* How far an operation is over. */
+typedef enum dt_done {
+    DT_NOT_DONE = 0,
+    DT_DONE_IN_CALLBACK = 1, /* release: all results are set; its callback has not returned */
+    DT_DONE = 2              /* release: ditto, and nothing changes more */
+} dt_done_t;
+
 typedef struct dt_operation {
     /* The handle. */
-    _Atomic uint64_t handle; /* [atomic] 0 while the slot is free */
-    _Atomic uint32_t done;   /* [atomic] release: status and error are set, nothing changes more */
+    _Atomic uint64_t handle;        /* [atomic] 0 while the slot is free */
+    _Atomic uint32_t done;          /* [atomic] dt_done_t */
     _Atomic dtrain_status_t status; /* [done]; for a refused call, why, from the start */
     char *error;                    /* [done] its text, or NULL; ditto */
-    int is_refused; /* the call failed; it only tells the other ranks, and has no user */
+    int is_refused;   /* the call failed; it only tells the other ranks, and has no user */
+    int is_bystander; /* two other ranks' transfer: no user, no name, no data */
+    dtrain_callback_fn_t callback; /* [const] from submit on */
+    void *user;                    /* ditto */
 
     /* What is to be done: [const] from submit on. */
     dt_signature_t signature;
     const void *in;
     void *out;
-    int64_t count; /* elements */
+    int64_t count; /* elements of the tensor, as this rank gave it */
     int64_t bytes;
+    int64_t room; /* bytes that `out` is said to have room for */
+    /* Where rows differ by rank: 2 * size entries, the rows that go to each rank (what this rank
+     * tells each; an alltoall's splits, or its own rows) and, [done], those that came from each. */
+    int64_t *splits;
+    dt_output_t *owned; /* [done] the library's memory for the output; else NULL */
+    int64_t out_rows;   /* [done] first extent of the output, where the kind deals in rows */
     int64_t timeout_ns; /* DT_NEVER: none */
 
     dt_name_t *name; /* [intake lock] */

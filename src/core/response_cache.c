@@ -89,3 +89,8 @@ void dt_response_cache_drop(dt_response_cache_t *cache, dt_name_t *name)
     dt_map_remove(&cache->names, name->text, name->length);
     name_free(name);
 }
+
+const char *dt_operation_name(const dt_operation_t *operation)
+{
+    return operation->name ? operation->name->text : "";
+}

@@ -57,6 +57,37 @@ static dtrain_status_t find_agreed(dt_runtime_t *runtime, const dt_entry_t *entr
     return DTRAIN_OK;
 }
 
+/* Two other ranks' transfer: this rank has its place in the order of collectives. */
+static dtrain_status_t stand_by(dt_runtime_t *runtime, const dt_entry_t *entry,
+                                dt_operation_t **found)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)entry->name_length, entry->name);
+    if (dt_signature_check(&entry->signature, name, runtime->world.topology.size) != DTRAIN_OK)
+        return dt_fail(DTRAIN_ERR_INTERNAL, "rank 0 agreed on a transfer that cannot be");
+    dt_operation_t *operation = dt_handle_acquire(runtime->handles);
+    if (!operation)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a transfer of other ranks");
+    operation->is_bystander = 1;
+    operation->signature = entry->signature;
+    operation->in = operation->out = NULL;
+    operation->name = NULL;
+    operation->id = DT_ID_NONE;
+    operation->count = operation->bytes = 0;
+    operation->deadline_ns = DT_NEVER;
+    dt_operation_append(&runtime->pending, operation);
+    atomic_fetch_add(&runtime->num_pending, 1);
+    *found = operation;
+    return DTRAIN_OK;
+}
+
+static int is_bystander(const dt_entry_t *entry, int rank)
+{
+    const dt_signature_t *signature = &entry->signature;
+    return entry->kind == DT_ENTRY_NEW && signature->kind == DT_KIND_TRANSFER &&
+           signature->root != rank && signature->peer != rank;
+}
+
 dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
 {
     dt_fault_point(DT_FAULT_VERDICT);
@@ -71,7 +102,9 @@ dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
             continue;
         }
         dt_operation_t *operation = NULL;
-        dtrain_status_t status = find_agreed(runtime, &entry, &operation);
+        dtrain_status_t status = is_bystander(&entry, runtime->world.topology.rank)
+                                     ? stand_by(runtime, &entry, &operation)
+                                     : find_agreed(runtime, &entry, &operation);
         if (status != DTRAIN_OK)
             return status;
         if (operation->signature.kind == DT_KIND_BARRIER) {

@@ -21,6 +21,7 @@ void world_open(negotiator_world_t *world, int size)
     world->negotiator = dt_negotiator_create(&world->topology);
     assert_non_null(world->negotiator);
     world->now_ns = 1000;
+    world->room = INT64_MAX;
 }
 
 void world_close(negotiator_world_t *world)
@@ -135,7 +136,8 @@ static void take_entry(dt_reader_t *reader, int size, entry_t *out)
 int take_verdict(negotiator_world_t *world)
 {
     dt_buffer_clear(&world->verdict);
-    world->num_entries = (int)dt_negotiator_verdict(world->negotiator, &world->verdict);
+    world->num_entries =
+        (int)dt_negotiator_verdict(world->negotiator, world->room, &world->verdict);
     if (world->num_entries == 0) {
         assert_int_equal(world->verdict.length, 0);
         return 0;

@@ -95,6 +95,14 @@ static void note_done(void *context, dt_operation_t *const *operations, int n)
         bench->done[bench->num_done++] = operations[i];
 }
 
+static void note_failed(void *context, dt_operation_t *operation, dtrain_status_t status,
+                        const char *text)
+{
+    (void)context;
+    (void)operation;
+    fail_msg("an operation failed with %d: %s", (int)status, text);
+}
+
 static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int takes_pieces)
 {
     memset(bench, 0, sizeof *bench);
@@ -104,7 +112,8 @@ static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int tak
     bench->fake.base.takes_pieces = takes_pieces;
     bench->fake.may_finish = TASKS_MAX;
     dt_plan_policy_t policy = {.threshold = threshold, .tensor_limit = limit};
-    dt_executor_init(&bench->executor, &bench->fake.base, 4, &policy, note_done, bench);
+    dt_executor_init(&bench->executor, &bench->fake.base, (dt_ranks_t){.rank = 0, .size = 4},
+                     &policy, note_done, note_failed, bench);
 }
 
 static void close_bench(bench_t *bench)
