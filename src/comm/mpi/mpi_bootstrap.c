@@ -339,6 +339,8 @@ void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self)
         return;
     dt_free(self->hellos);
     dt_free(self->message);
+    dt_free(self->meetings);
     self->hellos = NULL;
     self->message = NULL;
+    self->meetings = NULL;
 }
