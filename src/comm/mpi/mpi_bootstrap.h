@@ -77,6 +77,10 @@ dtrain_status_t dt_mpi_bootstrap_agree(dt_mpi_bootstrap_t *self, dtrain_status_t
 /* For the steps that wait for something else: makes MPI move, `context` being the bootstrap. */
 dtrain_status_t dt_mpi_bootstrap_poll(void *context);
 
+/* For the steps: tells all ranks that this one has failed; those that poll fail with it. Returns
+ * `status`, with its text. */
+dtrain_status_t dt_mpi_bootstrap_tell(dt_mpi_bootstrap_t *self, dtrain_status_t status);
+
 /* Frees what only the steps need. */
 void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self);
 
