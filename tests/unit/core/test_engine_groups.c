@@ -198,9 +198,11 @@ static void duplicate(engine_rank_t *self)
         ENGINE_STATUS(self, engine_submit_group(self, group.ops, TENSORS, group.handles),
                       DTRAIN_ERR_DUPLICATE_NAME);
         ENGINE_TEXT(self, dt_last_error(), "'g2'");
+        engine_meet(self); /* till now nobody else has submitted g2 */
         ENGINE_STATUS(self, engine_finish(self, handle), DTRAIN_ERR_MISMATCH);
         ENGINE_TEXT(self, dt_last_error(), "groups differ");
     } else {
+        engine_meet(self);
         ENGINE_OK(self, engine_submit_group(self, group.ops, TENSORS, group.handles));
         for (int i = 0; i < TENSORS; i++)
             ENGINE_CHECK(self, engine_finish(self, group.handles[i]) < 0);
