@@ -13,29 +13,46 @@
 
 #include "reduce/reduce.h"
 
-typedef enum dt_collective_kind { DT_ALLREDUCE = 1, DT_BROADCAST = 2 } dt_collective_kind_t;
+typedef enum dt_collective_kind {
+    DT_ALLREDUCE = 1,
+    DT_BROADCAST = 2,
+    DT_REDUCE = 3,         /* an allreduce whose result only the root gets */
+    DT_REDUCE_SCATTER = 4, /* rank r gets counts[r] elements of the result, in rank order */
+    DT_ALLGATHER = 5,      /* all ranks get counts[r] elements of each rank r, in rank order */
+    DT_EXCHANGE = 6        /* counts[r] elements go to rank r, recv_counts[r] come from it */
+} dt_collective_kind_t;
 
 /* A part of a collective's data: a tensor of a bucket. Pieces behind each other make up one
  * vector, the same on all ranks. in == out, or they do not overlap. */
 typedef struct dt_piece {
     const void *in; /* broadcast: read on the root only */
-    void *out;      /* broadcast on the root: may be NULL (nothing is written) or in */
-    int64_t count;  /* elements */
+    void *out;     /* broadcast on the root: may be NULL (nothing is written) or in; REDUCE: written
+                      on the root only */
+    int64_t count; /* elements */
 } dt_piece_t;
 
 typedef struct dt_collective {
     dt_collective_kind_t kind;
     uint64_t sequence;        /* 0, 1, 2, … in the order of start, the same on all ranks */
     dt_reduction_t reduction; /* broadcast: only dtype counts */
-    int root;                 /* broadcast */
+    int root;                 /* BROADCAST, REDUCE */
     const dt_piece_t *pieces; /* lives until the task is freed */
-    int num_pieces;           /* 1, unless the backend takes pieces */
-    int64_t count;            /* elements of all pieces */
+    int num_pieces;           /* 1, unless the backend takes pieces; only for the first two kinds */
+    int64_t count;            /* elements of all pieces; of the longer one of in and out */
+    /* The last three kinds: an entry a rank, living until the task is freed. What goes to or
+     * comes from rank r lies behind what does so for the ranks below it. In place is out == in +
+     * this rank's place (REDUCE_SCATTER), in == out + this rank's place (ALLGATHER); an EXCHANGE
+     * never is. */
+    const int64_t *counts;
+    const int64_t *recv_counts;
 } dt_collective_t;
 
 /* Longer ones are worth a collective that many of them share. */
 #define DT_EAGER_BYTES 256
 #define DT_EAGER_SLOTS 2048
+
+/* Process sets beside the world. */
+#define DT_SUBSETS_MAX 255
 
 typedef struct dt_backend dt_backend_t;
 typedef struct dt_task dt_task_t;
@@ -84,6 +101,15 @@ typedef struct dt_backend_ops {
     void (*post)(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes);
     void (*take)(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction, void *out,
                  size_t count);
+    /*
+     * A backend for some of the ranks: `ranks` in the order of their numbers in it, this one among
+     * them. All members call it with the same arguments, in any order with other calls and without
+     * talking to each other; what it does with them follows from the arguments alone. `set` tells
+     * sets apart that exist at one time: 1 to DT_SUBSETS_MAX. It is destroyed before the backend it
+     * came from. NULL in a backend that has no other ranks.
+     */
+    dtrain_status_t (*subset)(dt_backend_t *backend, const int *ranks, int num_ranks, int set,
+                              dt_backend_t **subset);
 } dt_backend_ops_t;
 
 /* First member of every backend. */
