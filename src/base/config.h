@@ -23,6 +23,8 @@ typedef struct dt_config {
     char network_interface[64]; /* "": any */
     dtrain_shared_memory_t shared_memory;
     char isa[16]; /* "auto", or the cap */
+    dtrain_join_divisor_t join_divisor;
+    char process_sets[512]; /* "0,1;2-3", or "": none */
     /* Not OK: the settings could not be read, these are defaults, and the thread's last error says
      * why. Joining a world fails with it, on all its ranks. */
     dtrain_status_t fault;

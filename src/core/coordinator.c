@@ -8,6 +8,9 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
+#include "core/pset_change.h"
+#include "core/pset_key.h"
+#include "core/stand_in.h"
 #include "core/verdict.h"
 #include "core/wire.h"
 
@@ -94,25 +97,39 @@ static void put_bits(dt_buffer_t *message, const dt_operation_t *first)
     }
 }
 
-/* Writes requests for those operations from `first` on that have none. */
-static void put_requests(dt_buffer_t *message, const dt_operation_t *first)
+static void put_request(dt_runtime_t *runtime, dt_operation_t *operation)
 {
+    dt_request_t request = {.name = operation->name->text,
+                            .name_length = operation->name->length,
+                            .status = DTRAIN_OK,
+                            .signature = operation->signature};
+    dt_buffer_t definition = {0};
+    if (operation->is_refused) {
+        request.status = operation->status;
+        request.text = operation->error ? operation->error : "";
+        request.text_length = strlen(request.text);
+    } else if (operation->change) {
+        request.status = dt_pset_change_prepare(runtime, operation, &definition);
+        request.text =
+            request.status == DTRAIN_OK ? (const char *)definition.data : dt_last_error();
+        request.text_length =
+            request.status == DTRAIN_OK ? definition.length : strlen(request.text);
+    }
+    dt_put_request(&runtime->message, &request);
+    dt_buffer_free(&definition);
+}
+
+/* Writes requests for those operations from `first` on that have none. */
+static void put_requests(dt_runtime_t *runtime, dt_operation_t *first)
+{
+    dt_buffer_t *message = &runtime->message;
     size_t count_at = message->length;
     uint32_t count = 0;
     dt_put_u32(message, 0);
-    for (const dt_operation_t *operation = first; operation; operation = operation->next) {
+    for (dt_operation_t *operation = first; operation; operation = operation->next) {
         if (operation->id != DT_ID_NONE)
             continue;
-        dt_request_t request = {.name = operation->name->text,
-                                .name_length = operation->name->length,
-                                .status = DTRAIN_OK,
-                                .signature = operation->signature};
-        if (operation->is_refused) {
-            request.status = operation->status;
-            request.text = operation->error ? operation->error : "";
-            request.text_length = strlen(request.text);
-        }
-        dt_put_request(message, &request);
+        put_request(runtime, operation);
         count++;
     }
     dt_patch_u32(message, count_at, count);
@@ -140,7 +157,7 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
     put_bits(&runtime->message, first);
-    put_requests(&runtime->message, first);
+    put_requests(runtime, first);
     dt_put_u32(&runtime->message, 0); /* withdrawals */
     dt_fault_point(DT_FAULT_NEGOTIATE);
     return send_to_root(runtime, now_ns);
@@ -251,18 +268,40 @@ static dtrain_status_t take_events(dt_runtime_t *runtime, int64_t now_ns, int *m
     return status;
 }
 
-/* The root's turn: what was decided goes to all ranks, itself included. */
+/* Sends every rank what of the verdict concerns it; rank 0 carries its part out. */
+static dtrain_status_t tell_verdict(dt_runtime_t *runtime)
+{
+    dt_control_t *control = runtime->world.control;
+    dt_buffer_t *whole = &runtime->message, *part = &runtime->part;
+    if (whole->failed)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a control message");
+    for (int rank = runtime->world.topology.size - 1; rank >= 0; rank--) {
+        const dt_buffer_t *own = whole;
+        if (dt_negotiator_part(runtime->negotiator, rank, whole, part))
+            own = part;
+        if (own->failed)
+            return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a control message");
+        if (own->length == 0)
+            continue;
+        if (rank == 0) {
+            dt_reader_t reader = dt_reader_make(own->data, own->length);
+            dt_get_header(&reader);
+            return dt_verdict_apply(runtime, &reader);
+        }
+        dtrain_status_t status = control->ops->send(control, rank, own->data, own->length);
+        if (status != DTRAIN_OK && status != DTRAIN_ERR_RANK_LOST)
+            return status;
+    }
+    return DTRAIN_OK;
+}
+
+/* The root's turn: what was decided goes to all ranks that it concerns, itself included. */
 static dtrain_status_t decide(dt_runtime_t *runtime, int *moved)
 {
     dt_buffer_clear(&runtime->message);
     if (dt_negotiator_verdict(runtime->negotiator, &runtime->message) > 0) {
         *moved = 1;
-        dtrain_status_t status = send_to_all(runtime);
-        if (status != DTRAIN_OK)
-            return status;
-        dt_reader_t reader = dt_reader_make(runtime->message.data, runtime->message.length);
-        dt_get_header(&reader);
-        return dt_verdict_apply(runtime, &reader);
+        return tell_verdict(runtime);
     }
     if (dt_negotiator_is_over(runtime->negotiator) && phase(runtime) == DT_PHASE_RUNNING) {
         *moved = 1;
@@ -314,6 +353,7 @@ static dtrain_status_t say_bye(dt_runtime_t *runtime, int *moved)
 static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_ns)
 {
     char text[DT_ERROR_MAX];
+    char what[DT_KEY_TEXT_MAX];
     const char *kind = dt_kind_name(operation->signature.kind);
     double seconds = (double)(now_ns - operation->submitted_ns) / (double)DT_NS_PER_S;
     if (!operation->is_agreed && !operation->is_withdrawn) {
@@ -321,16 +361,18 @@ static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_
         operation->deadline_ns = now_ns + ANSWER_NS;
         return 1;
     }
+    const char *key = operation->stand_in ? operation->stand_in->key : operation->name->text;
+    dt_pset_key_describe(key, strlen(key), what, sizeof what);
     if (operation->is_agreed)
         snprintf(text, sizeof text,
-                 "rank %d: %s '%.200s' did not finish within %.3g s although all ranks had "
+                 "rank %d: %s %s did not finish within %.3g s although all ranks had "
                  "submitted it: a rank is stopped, or the network is stuck",
-                 runtime->world.topology.rank, kind, operation->name->text, seconds);
+                 runtime->world.topology.rank, kind, what, seconds);
     else
         snprintf(text, sizeof text,
-                 "rank %d: %s '%.200s' passed its deadline after %.3g s, and rank 0 does not "
+                 "rank %d: %s %s passed its deadline after %.3g s, and rank 0 does not "
                  "answer: it is stopped, or cannot be reached",
-                 runtime->world.topology.rank, kind, operation->name->text, seconds);
+                 runtime->world.topology.rank, kind, what, seconds);
     runtime->is_unclean = 1;
     end_world(runtime, DTRAIN_ERR_TIMEOUT, text, 0);
     return 0;
@@ -393,7 +435,7 @@ static void linger(dt_runtime_t *runtime, int64_t now_ns)
 static dtrain_status_t progress(dt_runtime_t *runtime, int64_t now_ns, int *moved)
 {
     int has_data_moved = 0;
-    dtrain_status_t status = dt_executor_progress(&runtime->executor, &has_data_moved);
+    dtrain_status_t status = dt_psets_progress(&runtime->psets, &has_data_moved);
     if (has_data_moved) {
         *moved = 1;
         runtime->data_ns = now_ns;
@@ -438,7 +480,7 @@ dt_step_t dt_coord_step(dt_runtime_t *runtime)
     }
     if (moved)
         return DT_STEP_BUSY;
-    if (!dt_executor_is_idle(&runtime->executor))
+    if (!dt_psets_is_idle(&runtime->psets))
         return DT_STEP_POLL;
     linger(runtime, now_ns);
     return DT_STEP_IDLE;

@@ -18,11 +18,12 @@ struct dt_bucket {
     dt_task_t *task;
 };
 
-void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, int size,
+void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, const int *ranks, int size,
                       const dt_plan_policy_t *policy, dt_done_fn_t done, void *context)
 {
     memset(executor, 0, sizeof *executor);
     executor->backend = backend;
+    executor->ranks = ranks;
     executor->size = size;
     executor->policy = *policy;
     /* Without a copy to save, nothing speaks against large tensors in a bucket. */
@@ -134,7 +135,8 @@ dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *
     int num_items = 0;
     for (int i = 0; i < n; i++) {
         dt_plan_item_t item = {.signature = &operations[i]->signature,
-                               .bytes = operations[i]->bytes};
+                               .bytes = operations[i]->bytes,
+                               .divisor = operations[i]->divisor};
         executor->items[num_items++] = item;
     }
     int num_buckets =
@@ -161,11 +163,12 @@ static void finish(dt_executor_t *executor, dt_bucket_t *bucket)
     recycle(executor, bucket);
 }
 
-static dt_reduction_t reduction_of(const dt_executor_t *executor, const dt_signature_t *signature)
+static dt_reduction_t reduction_of(const dt_operation_t *operation)
 {
+    const dt_signature_t *signature = &operation->signature;
     return (dt_reduction_t){.dtype = (dtrain_dtype_t)signature->dtype,
                             .op = (dtrain_op_t)signature->op,
-                            .divisor = signature->op == DTRAIN_OP_AVERAGE ? executor->size : 1,
+                            .divisor = signature->op == DTRAIN_OP_AVERAGE ? operation->divisor : 1,
                             .prescale = signature->prescale,
                             .postscale = signature->postscale};
 }
@@ -190,11 +193,20 @@ int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation)
     dt_backend_t *backend = executor->backend;
     if (!is_eager(executor, operation))
         return 0;
-    dt_reduction_t reduction = reduction_of(executor, &operation->signature);
+    dt_reduction_t reduction = reduction_of(operation);
     backend->ops->take(backend, operation->id, &reduction, operation->out,
                        (size_t)operation->count);
     executor->done(executor->context, &operation, 1);
     return 1;
+}
+
+/* A rank of the world by its number in the set, which it is in. */
+static int place_of(const dt_executor_t *executor, int rank)
+{
+    int place = 0;
+    while (place < executor->size - 1 && executor->ranks[place] != rank)
+        place++;
+    return place;
 }
 
 /* Fills in the collective. 0 when it cannot start yet since all fusion buffers are in use. */
@@ -206,8 +218,9 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, int
     dt_collective_t *collective = &bucket->collective;
     memset(collective, 0, sizeof *collective);
     collective->kind = signature->kind == DT_KIND_BROADCAST ? DT_BROADCAST : DT_ALLREDUCE;
-    collective->root = signature->root;
-    collective->reduction = reduction_of(executor, signature);
+    if (signature->kind == DT_KIND_BROADCAST)
+        collective->root = place_of(executor, signature->root);
+    collective->reduction = reduction_of(bucket->operations[0]);
     collective->pieces = bucket->pieces;
     collective->num_pieces = bucket->count;
     collective->count = bucket->bytes / element;

@@ -1,7 +1,8 @@
 /*
- * executor.h - carries out what was agreed: plans buckets, packs, starts collectives in the same
- * order on all ranks, unpacks, and reports each operation as done. A few buckets are under way at
- * once, so that packing one overlaps reducing another.
+ * executor.h - carries out what was agreed on a process set: plans buckets, packs, starts
+ * collectives in the same order on all its ranks, unpacks, and reports each operation as done. A
+ * few buckets are under way at once, so that packing one overlaps reducing another. Sets have
+ * fusion buffers of their own: one that waits for its ranks must not keep another from starting.
  */
 #ifndef DT_CORE_EXECUTOR_H
 #define DT_CORE_EXECUTOR_H
@@ -20,7 +21,8 @@ typedef void (*dt_done_fn_t)(void *context, dt_operation_t *const *operations, i
 
 typedef struct dt_executor {
     dt_backend_t *backend; /* borrowed */
-    int size;              /* ranks */
+    const int *ranks;      /* borrowed: of the world, by their numbers in the set */
+    int size;
     dt_plan_policy_t policy;
     dt_done_fn_t done;
     void *context;
@@ -37,7 +39,8 @@ typedef struct dt_executor {
     int scratch_capacity;
 } dt_executor_t;
 
-void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, int size,
+/* For the operations of one process set, `ranks` of the world, on its backend. */
+void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, const int *ranks, int size,
                       const dt_plan_policy_t *policy, dt_done_fn_t done, void *context);
 void dt_executor_free(dt_executor_t *executor);
 

@@ -119,6 +119,12 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     dt_operation_t *operation = &slot->operation;
     atomic_store_explicit(&operation->status, DTRAIN_IN_PROGRESS, memory_order_relaxed);
     operation->error = NULL;
+    operation->name = NULL;
+    operation->set = NULL;
+    operation->change = NULL;
+    operation->stand_in = NULL;
+    operation->result = -1;
+    operation->divisor = 1;
     operation->is_refused = operation->is_agreed = operation->is_withdrawn = 0;
     atomic_store_explicit(&operation->done, 0, memory_order_relaxed);
     atomic_store_explicit(&operation->handle, slot->generation++ << SLOT_BITS | slot->index,

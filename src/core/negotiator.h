@@ -3,8 +3,13 @@
  * and do they mean the same? Plain data in, a verdict out; no thread, no I/O, no clock.
  *
  * Every name that some rank has submitted has a tally: who is ready, with which signature. When
- * the last rank has reported, the verdict says "go" (all signatures equal) or "error". The order
- * of verdicts is the order in which every rank starts the operations.
+ * the last rank of its process set has reported, the verdict says "go" (all signatures equal) or
+ * "error". The order of verdicts is the order in which every rank starts the operations. Rank 0
+ * need not be a member.
+ *
+ * Join: a rank that has joined a set is not waited for. The verdict on what is decided without it
+ * names it and has the whole signature, so that it can stand in with the operation's identity. When
+ * all members have joined, all joins are done and nobody has joined any more.
  *
  * Cache: when a name comes a second time with the same signature it gets an id, and from then on
  * ranks report it by a bit. Names that come once (a counter in them, say) leave nothing behind.
@@ -16,12 +21,12 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "comm/topology.h"
+#include "core/pset.h"
 
 typedef struct dt_negotiator dt_negotiator_t;
 
-/* `topology` is borrowed. NULL when memory ran out. */
-dt_negotiator_t *dt_negotiator_create(const dt_topology_t *topology);
+/* Both are borrowed; the sets' `joined` is kept here. NULL when memory ran out. */
+dt_negotiator_t *dt_negotiator_create(const dt_topology_t *topology, const dt_psets_t *psets);
 void dt_negotiator_free(dt_negotiator_t *negotiator);
 
 /*
@@ -40,6 +45,17 @@ int dt_negotiator_is_over(const dt_negotiator_t *negotiator);
 /* Writes a VERDICT over what was decided since the last one. Returns its number of entries; 0
  * when there is nothing to say (and nothing was written). */
 uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, dt_buffer_t *verdict);
+
+/*
+ * The part of the verdict written last that concerns a rank: 0 when it is the whole, else 1 with
+ * the message in `part`, which is empty when nothing does.
+ */
+int dt_negotiator_part(const dt_negotiator_t *negotiator, int rank, const dt_buffer_t *verdict,
+                       dt_buffer_t *part);
+
+/* A process set is removed: forgets its names and ids. None of them waits: the verdict that removes
+ * it has failed what did. */
+void dt_negotiator_forget(dt_negotiator_t *negotiator, int32_t pset);
 
 /*
  * Logs a warning for each tally that has waited for `after_ns` (then twice as long, and so on),

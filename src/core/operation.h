@@ -9,6 +9,9 @@
 #include "core/signature.h"
 
 typedef struct dt_name dt_name_t;
+typedef struct dt_pset dt_pset_t;
+typedef struct dt_pset_change dt_pset_change_t;
+typedef struct dt_stand_in dt_stand_in_t;
 
 typedef struct dt_operation {
     /* The handle. */
@@ -25,8 +28,14 @@ typedef struct dt_operation {
     int64_t count; /* elements */
     int64_t bytes;
     int64_t timeout_ns; /* DT_NEVER: none */
+    int divisor;        /* of an average; set when it is agreed */
 
-    dt_name_t *name; /* [intake lock] */
+    dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
+    dt_pset_change_t *change; /* adding a set: owned */
+    dt_stand_in_t *stand_in;  /* for a rank that has joined (stand_in.h): owned */
+    int32_t result;           /* [done] a number that the operation came to, else -1 */
+
+    dt_name_t *name; /* [intake lock]; NULL in a stand-in */
     uint32_t id;     /* [intake lock] until taken, then [coordinator]; DT_ID_NONE: not cached */
 
     /* The coordinator's. */

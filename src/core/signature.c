@@ -18,9 +18,26 @@ const char *dt_kind_name(uint8_t kind)
         return "broadcast";
     case DT_KIND_BARRIER:
         return "barrier";
+    case DT_KIND_JOIN:
+        return "join";
+    case DT_KIND_PSET_ADD:
+        return "dtrain_pset_add";
+    case DT_KIND_PSET_REMOVE:
+        return "dtrain_pset_remove";
     default:
         return "operation";
     }
+}
+
+int dt_kind_exists(uint8_t kind)
+{
+    return dt_kind_has_data(kind) || (kind >= DT_KIND_JOIN && kind <= DT_KIND_PSET_REMOVE) ||
+           kind == DT_KIND_BARRIER;
+}
+
+int dt_kind_has_data(uint8_t kind)
+{
+    return kind == DT_KIND_ALLREDUCE || kind == DT_KIND_BROADCAST;
 }
 
 static int same_shape(const dt_signature_t *a, const dt_signature_t *b)
@@ -89,10 +106,7 @@ static dtrain_status_t check_reduction(const dt_signature_t *signature, const ch
 dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *name, int size)
 {
     const char *kind = dt_kind_name(signature->kind);
-    if (signature->pset != DTRAIN_PSET_WORLD)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': there is no process set %d", kind,
-                       name, signature->pset);
-    if (signature->kind == DT_KIND_BARRIER)
+    if (!dt_kind_has_data(signature->kind))
         return DTRAIN_OK;
     if (signature->device != DTRAIN_DEVICE_CPU)
         return dt_fail(DTRAIN_ERR_UNSUPPORTED,
@@ -158,7 +172,7 @@ const char *dt_signature_difference(const dt_signature_t *a, const dt_signature_
 const char *dt_signature_describe(const dt_signature_t *signature, char *text, size_t cap)
 {
     text[0] = '\0';
-    if (signature->kind == DT_KIND_BARRIER)
+    if (!dt_kind_has_data(signature->kind))
         return text;
     char shape[256];
     describe_shape(signature, shape, sizeof shape);

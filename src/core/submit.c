@@ -8,10 +8,10 @@
 #include "base/fault.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "core/runtime.h"
+#include "core/completion.h"
+#include "core/pset_change.h"
+#include "core/pset_key.h"
 
-/* Barriers have one name, and wait for each other. */
-#define BARRIER_NAME "dtrain.barrier"
 #define RESERVED_PREFIX "dtrain."
 
 static dtrain_status_t check_options(const dtrain_options_t *options, const char *kind,
@@ -63,7 +63,7 @@ static dtrain_status_t fill_signature(const dt_submission_t *submission,
     signature->kind = (uint8_t)submission->kind;
     signature->pset = options->pset;
     signature->prescale = signature->postscale = 1;
-    if (submission->kind == DT_KIND_BARRIER)
+    if (!dt_kind_has_data(signature->kind))
         return DTRAIN_OK;
     if (dt_dtype_size(tensor->dtype) == 0)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': %d is no element type",
@@ -123,6 +123,15 @@ static dtrain_status_t check_buffers(dt_operation_t *operation, const char *name
     return DTRAIN_OK;
 }
 
+static dtrain_status_t check_root(const dt_signature_t *signature, const char *name,
+                                  const dt_pset_t *set)
+{
+    if (signature->kind != DT_KIND_BROADCAST || dt_rank_set_has(&set->members, signature->root))
+        return DTRAIN_OK;
+    return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': root %d is not in process set %d",
+                   dt_kind_name(signature->kind), name, signature->root, set->id);
+}
+
 /* Fills in the operation. An error here is one that the other ranks must learn of. */
 static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission_t *submission,
                                 const dtrain_options_t *options, const char *name,
@@ -134,7 +143,9 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
         status = dt_signature_check(&operation->signature, name, topology->size);
     operation->in = operation->out = NULL;
     operation->count = operation->bytes = 0;
-    if (status != DTRAIN_OK || submission->kind == DT_KIND_BARRIER)
+    if (status == DTRAIN_OK)
+        status = check_root(&operation->signature, name, operation->set);
+    if (status != DTRAIN_OK || !dt_kind_has_data(operation->signature.kind))
         return status;
     operation->in = submission->tensor->in;
     operation->out = submission->tensor->out;
@@ -144,31 +155,108 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
     return check_buffers(operation, name, topology->rank);
 }
 
+/* `options` NULL: of a call that was refused. */
 static void set_timeout(const dt_runtime_t *runtime, const dtrain_options_t *options,
                         dt_operation_t *operation)
 {
     operation->timeout_ns = runtime->config.timeout_ns;
-    if (options->timeout_ms != 0)
+    /* What a join waits for is the end of the others' data: that takes as long as it takes. */
+    if (options && operation->signature.kind == DT_KIND_JOIN)
+        operation->timeout_ns = DT_NEVER;
+    if (options && options->timeout_ms != 0)
         operation->timeout_ns =
             options->timeout_ms < 0 ? DT_NEVER : options->timeout_ms * DT_NS_PER_MS;
 }
 
+/* A call that goes into the intake, under the key of its name. */
+typedef struct call {
+    const dt_submission_t *submission;
+    const dtrain_options_t *options; /* not NULL */
+    const char *name;
+    char key[DT_KEY_MAX + 1];
+    size_t length;
+    int is_private; /* when it is refused no other rank waits for it */
+} call_t;
+
 /* Lets the other ranks know of a call that was refused here, so that theirs does not wait for it.
  * Takes the operation over. The thread's last error stays. */
-static void tell_refused(dt_runtime_t *runtime, dt_operation_t *operation, const char *name,
-                         size_t length, dtrain_status_t status)
+static void tell_refused(dt_runtime_t *runtime, dt_operation_t *operation, const call_t *call,
+                         dtrain_status_t status)
 {
     char text[DT_ERROR_MAX];
     snprintf(text, sizeof text, "%s", dt_last_error());
+    dt_submission_end(runtime, operation, status);
     operation->is_refused = 1;
     operation->status = status;
     operation->error = dt_strdup(text);
-    if (runtime->world.topology.size == 1 ||
-        dt_intake_submit(&runtime->intake, operation, name, length) != DTRAIN_OK)
+    if (call->is_private || runtime->world.topology.size == 1 ||
+        dt_intake_submit(&runtime->intake, operation, call->key, call->length) != DTRAIN_OK)
         dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
     else
         dt_baton_notify(runtime);
     dt_fail(status, "%s", text);
+}
+
+/* Puts "allreduce 'x': " before the thread's last error. */
+static dtrain_status_t add_context(const call_t *call, dtrain_status_t status)
+{
+    char why[DT_ERROR_MAX];
+    snprintf(why, sizeof why, "%s", dt_last_error());
+    return dt_fail(status, "%s '%.200s': %.700s", dt_kind_name((uint8_t)call->submission->kind),
+                   call->name, why);
+}
+
+/* Finds the process set that the call is on, and sees that this rank may call on it. A call from
+ * outside is told to the members, whose ranks disagree on who they are. */
+static dtrain_status_t enter_set(dt_runtime_t *runtime, call_t *call, dt_operation_t *operation)
+{
+    dt_pset_t *set;
+    dtrain_status_t status = dt_pset_enter(&runtime->psets, call->options->pset, &set);
+    call->is_private = status != DTRAIN_OK;
+    if (status != DTRAIN_OK)
+        return add_context(call, status);
+    operation->set = set;
+    if (set->rank < 0)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': rank %d is not in process set %d",
+                       dt_kind_name((uint8_t)call->submission->kind), call->name,
+                       runtime->world.topology.rank, set->id);
+    int is_join = call->submission->kind == DT_KIND_JOIN;
+    int had_joined = is_join ? atomic_exchange(&set->has_joined, 1) : atomic_load(&set->has_joined);
+    if (!had_joined)
+        return DTRAIN_OK;
+    call->is_private = 1;
+    operation->set = NULL;
+    dt_pset_leave(set);
+    return dt_fail(is_join ? DTRAIN_ERR_DUPLICATE_NAME : DTRAIN_ERR_INVALID_ARGUMENT,
+                   "%s '%.200s': this rank has joined process set %d, and its join is not done",
+                   dt_kind_name((uint8_t)call->submission->kind), call->name, set->id);
+}
+
+/* Every check of a call, in an order in which an error found late undoes what went before. */
+static dtrain_status_t check_call(dt_runtime_t *runtime, call_t *call, dt_operation_t *operation,
+                                  const dtrain_handle_t *handle)
+{
+    uint8_t kind = (uint8_t)call->submission->kind;
+    int is_change = kind == DT_KIND_PSET_ADD || kind == DT_KIND_PSET_REMOVE;
+    int has_pset = !is_change && call->options->struct_size >= sizeof *call->options;
+    call->length = dt_pset_key(has_pset ? call->options->pset : DTRAIN_PSET_WORLD, call->name,
+                               call->length, call->key);
+    dtrain_status_t status = DTRAIN_OK;
+    if (has_pset)
+        status = enter_set(runtime, call, operation);
+    if (status == DTRAIN_OK)
+        status = check_options(call->options, dt_kind_name(kind), call->name);
+    if (status == DTRAIN_OK && !handle)
+        status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': the handle's address is NULL",
+                         dt_kind_name(kind), call->name);
+    if (status == DTRAIN_OK && is_change) {
+        status = dt_pset_change_describe(runtime, call->submission, operation);
+        if (status != DTRAIN_OK)
+            status = add_context(call, status);
+    } else if (status == DTRAIN_OK) {
+        status = describe(runtime, call->submission, call->options, call->name, operation);
+    }
+    return status;
 }
 
 /* Checks and enters an operation that has a name, or enters it as refused. */
@@ -176,28 +264,28 @@ static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t
                                     const char *name, size_t length, dtrain_handle_t *handle)
 {
     static const dtrain_options_t defaults = {.struct_size = sizeof defaults};
-    const dtrain_options_t *options = submission->options ? submission->options : &defaults;
+    call_t call;
+    call.submission = submission;
+    call.options = submission->options ? submission->options : &defaults;
+    call.name = name;
+    call.length = length;
+    call.is_private = 0;
     dt_operation_t *operation = dt_handle_acquire(runtime->handles);
     if (!operation)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", name);
     dt_fault_point(DT_FAULT_ENQUEUE);
     uint64_t id = atomic_load_explicit(&operation->handle, memory_order_relaxed);
-    const char *kind = dt_kind_name((uint8_t)submission->kind);
-    dtrain_status_t status = check_options(options, kind, name);
-    set_timeout(runtime, status == DTRAIN_OK ? options : &defaults, operation);
     memset(&operation->signature, 0, offsetof(dt_signature_t, shape));
     operation->signature.kind = (uint8_t)submission->kind;
-    if (status == DTRAIN_OK)
-        status = describe(runtime, submission, options, name, operation);
-    if (status == DTRAIN_OK && !handle)
-        status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': the handle's address is NULL",
-                         kind, name);
+    dtrain_status_t status = check_call(runtime, &call, operation, handle);
+    set_timeout(runtime, status == DTRAIN_OK ? call.options : NULL, operation);
     if (status != DTRAIN_OK) {
-        tell_refused(runtime, operation, name, length, status);
+        tell_refused(runtime, operation, &call, status);
         return status;
     }
-    status = dt_intake_submit(&runtime->intake, operation, name, length);
+    status = dt_intake_submit(&runtime->intake, operation, call.key, call.length);
     if (status != DTRAIN_OK) {
+        dt_submission_end(runtime, operation, status);
         dt_handle_release(runtime->handles, operation, id);
         return status;
     }
@@ -207,11 +295,28 @@ static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t
     return DTRAIN_OK;
 }
 
+/* The name of an operation that has none of its own; NULL where the caller gives one. */
+static const char *fixed_name(dt_kind_t kind)
+{
+    switch (kind) {
+    case DT_KIND_BARRIER:
+        return DT_NAME_BARRIER;
+    case DT_KIND_JOIN:
+        return DT_NAME_JOIN;
+    case DT_KIND_PSET_ADD:
+    case DT_KIND_PSET_REMOVE:
+        return DT_NAME_PSET;
+    default:
+        return NULL;
+    }
+}
+
 dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *submission,
                                   dtrain_handle_t *handle)
 {
-    if (submission->kind == DT_KIND_BARRIER)
-        return submit_named(runtime, submission, BARRIER_NAME, strlen(BARRIER_NAME), handle);
+    const char *name = fixed_name(submission->kind);
+    if (name)
+        return submit_named(runtime, submission, name, strlen(name), handle);
     size_t length = 0;
     dtrain_status_t status = check_name(submission->tensor, &length);
     if (status != DTRAIN_OK)

@@ -3,27 +3,13 @@
 #include <stdio.h>
 
 #include "base/fault.h"
-#include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
+#include "core/pset_change.h"
+#include "core/stand_in.h"
 
 /* Operations of a longer verdict are faster together. */
 #define EAGER_ENTRIES_MAX 8
-
-/* Scratch for at least one more agreed operation. */
-static int reserve(dt_runtime_t *runtime, uint32_t count)
-{
-    if (count < runtime->agreed_capacity)
-        return 0;
-    uint32_t capacity = count < 128 ? 256 : 2 * count;
-    dt_operation_t **agreed =
-        dt_realloc(runtime->agreed, (size_t)capacity * sizeof *runtime->agreed);
-    if (!agreed)
-        return -1;
-    runtime->agreed = agreed;
-    runtime->agreed_capacity = capacity;
-    return 0;
-}
 
 /* An operation failed, which this rank need not have submitted. */
 static void apply_error(dt_runtime_t *runtime, const dt_entry_t *entry)
@@ -57,34 +43,92 @@ static dtrain_status_t find_agreed(dt_runtime_t *runtime, const dt_entry_t *entr
     return DTRAIN_OK;
 }
 
+/* An operation of the others', to which this rank, which has joined, has nothing to give. */
+static dtrain_status_t stand_in(dt_runtime_t *runtime, const dt_entry_t *entry,
+                                dt_operation_t **found)
+{
+    dt_pset_t *set = dt_psets_find(&runtime->psets, entry->signature.pset);
+    if (!set || set->rank < 0)
+        return dt_fail(DTRAIN_ERR_INTERNAL,
+                       "rank 0 decided on process set %d, which has no rank %d",
+                       entry->signature.pset, runtime->world.topology.rank);
+    dt_operation_t *operation = dt_handle_acquire(runtime->handles);
+    if (!operation)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for a rank that has "
+                                                 "joined");
+    dtrain_status_t status =
+        dt_stand_in_make(operation, &entry->signature, entry->name, entry->name_length);
+    if (status != DTRAIN_OK) {
+        dt_stand_in_free(operation->stand_in);
+        dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
+        return status;
+    }
+    operation->submitted_ns = runtime->clock.now(runtime->clock.context);
+    operation->deadline_ns = runtime->config.timeout_ns == DT_NEVER
+                                 ? DT_NEVER
+                                 : operation->submitted_ns + runtime->config.timeout_ns;
+    if (operation->deadline_ns < runtime->check_ns)
+        runtime->check_ns = operation->deadline_ns;
+    operation->id = DT_ID_NONE;
+    operation->set = set;
+    atomic_fetch_add(&set->num_pending, 1);
+    atomic_fetch_add(&runtime->num_pending, 1);
+    dt_operation_append(&runtime->pending, operation);
+    *found = operation;
+    return DTRAIN_OK;
+}
+
+/* What has no data is complete once it is agreed. */
+static void complete_agreed(dt_runtime_t *runtime, const dt_entry_t *entry,
+                            dt_operation_t *operation)
+{
+    if (operation->signature.kind == DT_KIND_JOIN)
+        operation->result = entry->signature.root;
+    else if (operation->change)
+        dt_pset_change_apply(runtime, operation);
+    dt_complete(runtime, operation, DTRAIN_OK, NULL);
+}
+
+static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *entry,
+                                    dt_pset_t **touched)
+{
+    dt_operation_t *operation = NULL;
+    dtrain_status_t status;
+    if (!dt_entry_excludes(entry, runtime->world.topology.rank))
+        status = find_agreed(runtime, entry, &operation);
+    else if (!dt_kind_has_data(entry->signature.kind))
+        return DTRAIN_OK;
+    else
+        status = stand_in(runtime, entry, &operation);
+    if (status != DTRAIN_OK)
+        return status;
+    if (!dt_kind_has_data(operation->signature.kind)) {
+        complete_agreed(runtime, entry, operation);
+        return DTRAIN_OK;
+    }
+    operation->is_agreed = 1;
+    operation->divisor = operation->set->size;
+    if (runtime->config.join_divisor == DTRAIN_JOIN_DIVISOR_PRESENT)
+        operation->divisor -= (int)entry->num_absent;
+    return dt_pset_agree(operation->set, operation, touched);
+}
+
 dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
 {
     dt_fault_point(DT_FAULT_VERDICT);
     uint32_t entries = dt_get_u32(reader);
-    uint32_t num_agreed = 0;
+    dt_pset_t *touched = NULL;
     for (uint32_t i = 0; i < entries; i++) {
         dt_entry_t entry;
         if (dt_get_entry(reader, &entry))
             return dt_fail(DTRAIN_ERR_INTERNAL, "a malformed verdict came from rank 0");
-        if (entry.kind == DT_ENTRY_ERROR) {
+        dtrain_status_t status = DTRAIN_OK;
+        if (entry.kind == DT_ENTRY_ERROR)
             apply_error(runtime, &entry);
-            continue;
-        }
-        dt_operation_t *operation = NULL;
-        dtrain_status_t status = find_agreed(runtime, &entry, &operation);
+        else
+            status = apply_agreed(runtime, &entry, &touched);
         if (status != DTRAIN_OK)
             return status;
-        if (operation->signature.kind == DT_KIND_BARRIER) {
-            dt_complete(runtime, operation, DTRAIN_OK, NULL);
-            continue;
-        }
-        operation->is_agreed = 1;
-        if (entry.kind == DT_ENTRY_CACHED && entries <= EAGER_ENTRIES_MAX &&
-            dt_executor_take(&runtime->executor, operation))
-            continue;
-        if (reserve(runtime, num_agreed))
-            return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a verdict");
-        runtime->agreed[num_agreed++] = operation;
     }
-    return dt_executor_add(&runtime->executor, runtime->agreed, (int)num_agreed);
+    return dt_psets_start(&runtime->psets, touched);
 }

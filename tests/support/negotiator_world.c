@@ -11,14 +11,21 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "comm/self/self_world.h"
 
 void world_open(negotiator_world_t *world, int size)
 {
     memset(world, 0, sizeof *world);
+    /* A backend is needed only to be there: no data move. */
+    assert_int_equal(dt_self_join(&world->joined), DTRAIN_OK);
+    dt_topology_free(&world->joined.topology);
     dt_peer_t *peers = dt_calloc((size_t)size, sizeof *peers);
     assert_non_null(peers);
-    assert_int_equal(dt_topology_make(&world->topology, 0, size, peers), DTRAIN_OK);
-    world->negotiator = dt_negotiator_create(&world->topology);
+    assert_int_equal(dt_topology_make(&world->joined.topology, 0, size, peers), DTRAIN_OK);
+    world->topology = world->joined.topology;
+    dt_plan_policy_t policy = {.threshold = 1};
+    assert_int_equal(dt_psets_init(&world->psets, &world->joined, &policy, NULL, NULL), DTRAIN_OK);
+    world->negotiator = dt_negotiator_create(&world->joined.topology, &world->psets);
     assert_non_null(world->negotiator);
     world->now_ns = 1000;
 }
@@ -26,8 +33,11 @@ void world_open(negotiator_world_t *world, int size)
 void world_close(negotiator_world_t *world)
 {
     dt_negotiator_free(world->negotiator);
-    dt_topology_free(&world->topology);
+    dt_psets_leave(&world->psets, 1);
+    dt_psets_free(&world->psets);
+    dt_world_close(&world->joined, 1);
     dt_buffer_free(&world->report);
+    dt_buffer_free(&world->part);
     dt_buffer_free(&world->verdict);
 }
 

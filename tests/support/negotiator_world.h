@@ -20,10 +20,12 @@ typedef struct entry {
 } entry_t;
 
 typedef struct negotiator_world {
-    dt_topology_t topology;
+    dt_world_t joined;
+    dt_topology_t topology; /* of `joined` */
+    dt_psets_t psets;
     dt_negotiator_t *negotiator;
     int64_t now_ns;
-    dt_buffer_t report, verdict;
+    dt_buffer_t report, verdict, part;
     int num_entries;
     entry_t entries[ENTRIES_MAX]; /* of the last verdict */
 } negotiator_world_t;

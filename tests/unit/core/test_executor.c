@@ -104,7 +104,8 @@ static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int tak
     bench->fake.base.takes_pieces = takes_pieces;
     bench->fake.may_finish = TASKS_MAX;
     dt_plan_policy_t policy = {.threshold = threshold, .tensor_limit = limit};
-    dt_executor_init(&bench->executor, &bench->fake.base, 4, &policy, note_done, bench);
+    static const int ranks[] = {7, 3, 5, 9};
+    dt_executor_init(&bench->executor, &bench->fake.base, ranks, 4, &policy, note_done, bench);
 }
 
 static void close_bench(bench_t *bench)
@@ -130,6 +131,7 @@ static dt_operation_t *put(bench_t *bench, int64_t count)
     operation->out = bench->out[i];
     operation->count = count;
     operation->bytes = count * 4;
+    operation->divisor = 4;
     for (int k = 0; k < count; k++)
         bench->in[i][k] = 100 * i + k;
     bench->agreed[i] = operation;
@@ -241,7 +243,7 @@ static void test_executor_passes_on_what_is_to_be_computed(void **state)
     scaled->signature.prescale = 0.5;
     scaled->signature.postscale = 3;
     broadcast->signature.kind = DT_KIND_BROADCAST;
-    broadcast->signature.root = 2;
+    broadcast->signature.root = 5;
     add_all(bench, 0);
     run_all(bench);
     const dt_collective_t *a = &bench->fake.tasks[0].collective;
@@ -254,7 +256,7 @@ static void test_executor_passes_on_what_is_to_be_computed(void **state)
     assert_int_equal(s->reduction.divisor, 1);
     assert_true(s->reduction.prescale == 0.5 && s->reduction.postscale == 3);
     assert_int_equal(b->kind, DT_BROADCAST);
-    assert_int_equal(b->root, 2);
+    assert_int_equal(b->root, 2); /* by its number in the set */
     assert_int_equal(b->reduction.dtype, DTRAIN_DTYPE_I32);
     close_bench(bench);
     free(bench);
