@@ -105,8 +105,12 @@ typedef struct dt_backend_ops {
      * A backend for some of the ranks: `ranks` in the order of their numbers in it, this one among
      * them. All members call it with the same arguments, in any order with other calls and without
      * talking to each other; what it does with them follows from the arguments alone. `set` tells
-     * sets apart that exist at one time: 1 to DT_SUBSETS_MAX. It is destroyed before the backend it
-     * came from. NULL in a backend that has no other ranks.
+     * sets apart: 1 or more. Sets that exist at one time, on any rank, differ in set modulo
+     * DT_SUBSETS_MAX; one whose remainder was used before has a higher number than the one before:
+     * so numbers that are never used twice will do. A set that is destroyed as clean may be
+     * followed by the next with its remainder at once, though other members are still busy with it.
+     * It is destroyed before the backend it came from; of one that is given up, buffers may still
+     * be written until that one is destroyed too. NULL in a backend that has no other ranks.
      */
     dtrain_status_t (*subset)(dt_backend_t *backend, const int *ranks, int num_ranks, int set,
                               dt_backend_t **subset);
