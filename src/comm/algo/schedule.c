@@ -47,6 +47,21 @@ dt_span_t dt_schedule_cut(dt_span_t span, int64_t segment, int64_t k)
     return (dt_span_t){lo, span.hi - lo > segment ? lo + segment : span.hi};
 }
 
+void dt_schedule_places(const int64_t *counts, int n, int64_t *places)
+{
+    places[0] = 0;
+    for (int rank = 0; rank < n; rank++)
+        places[rank + 1] = places[rank] + counts[rank];
+}
+
+int64_t dt_schedule_longest(const int64_t *counts, int n)
+{
+    int64_t longest = 0;
+    for (int rank = 0; rank < n; rank++)
+        longest = counts[rank] > longest ? counts[rank] : longest;
+    return longest;
+}
+
 int dt_schedule_ahead(int rank, int n, int step)
 {
     return step < n - rank ? rank + step : rank - (n - step);

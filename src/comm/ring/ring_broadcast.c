@@ -1,7 +1,5 @@
 #include "comm/ring/ring_task.h"
 
-#include <string.h>
-
 #include "base/fault.h"
 
 /* Up to here a broadcast is one message down a tree. */
@@ -9,9 +7,6 @@
 
 /* A chain's segments are not cut smaller than this to fill the chain sooner. */
 #define CHAIN_SEGMENT_MIN (INT64_C(16) << 10)
-
-/* The root copies at most this much to its own output in one call of progress. */
-#define COPY_BYTES (INT64_C(1) << 20)
 
 /*
  * A segment takes a hop for each rank before the last one gets the first of them, so segments
@@ -25,10 +20,11 @@ static int64_t chain_segment_bytes(const dt_ring_t *ring, const dt_ring_task_t *
     return bytes < ring->tuning.segment_bytes ? bytes : ring->tuning.segment_bytes;
 }
 
-void dt_ring_broadcast_plan(dt_ring_t *ring, dt_ring_task_t *task, int root)
+void dt_ring_broadcast_plan(dt_ring_t *ring, dt_ring_task_t *task)
 {
-    int rank = ring->p2p->rank;
-    int n = ring->p2p->size;
+    int rank = task->rank;
+    int n = task->size;
+    int root = task->root;
     task->path = DT_RING_RELAY;
     if (task->count <= TREE_BYTES / (int64_t)task->element_bytes) {
         task->segment = task->count > 0 ? task->count : 1;
@@ -43,7 +39,6 @@ void dt_ring_broadcast_plan(dt_ring_t *ring, dt_ring_task_t *task, int root)
     }
     task->num_rounds = dt_schedule_num_segments(task->count, task->segment);
     task->num_slots = 1;
-    task->copied = 0;
 }
 
 static size_t segment_at(const dt_ring_task_t *task, int64_t k, size_t *length)
@@ -56,7 +51,7 @@ static size_t segment_at(const dt_ring_task_t *task, int64_t k, size_t *length)
 static dtrain_status_t receive_segments(dt_ring_t *ring, dt_ring_task_t *task)
 {
     dt_ring_queue_t *queue = &task->slots[0].arrivals;
-    int tag = dt_ring_tag(task, 0, DT_RING_GATHER);
+    int tag = dt_ring_tag(ring, task, &task->slots[0], DT_RING_GATHER);
     while (queue->posted < task->num_rounds &&
            dt_ring_queue_has_room(queue, ring->tuning.segments_in_flight)) {
         size_t length;
@@ -75,7 +70,7 @@ static dtrain_status_t send_segments(dt_ring_t *ring, dt_ring_task_t *task, cons
                                      int64_t num_ready)
 {
     dt_ring_queue_t *queue = &task->slots[0].forwards;
-    int tag = dt_ring_tag(task, 0, DT_RING_GATHER);
+    int tag = dt_ring_tag(ring, task, &task->slots[0], DT_RING_GATHER);
     while (queue->posted < num_ready * task->num_children &&
            dt_ring_queue_has_room(queue, DT_RING_QUEUE_MAX)) {
         size_t length;
@@ -88,18 +83,6 @@ static dtrain_status_t send_segments(dt_ring_t *ring, dt_ring_task_t *task, cons
             return status;
     }
     return dt_ring_queue_settle(queue, ring->p2p);
-}
-
-/* The root's own output, where it wants one of its own. Returns 1 when nothing is left. */
-static int copy_own(dt_ring_task_t *task)
-{
-    int64_t total = task->count * (int64_t)task->element_bytes;
-    if (!task->out || task->out == task->in || task->copied == total)
-        return 1;
-    int64_t length = total - task->copied < COPY_BYTES ? total - task->copied : COPY_BYTES;
-    memcpy(task->out + task->copied, task->in + task->copied, (size_t)length);
-    task->copied += length;
-    return task->copied == total;
 }
 
 dtrain_status_t dt_ring_broadcast_progress(dt_ring_t *ring, dt_ring_task_t *task)
@@ -115,7 +98,8 @@ dtrain_status_t dt_ring_broadcast_progress(dt_ring_t *ring, dt_ring_task_t *task
     status = send_segments(ring, task, is_root ? task->in : task->out, num_ready);
     if (status != DTRAIN_OK)
         return status;
-    if (is_root && !copy_own(task))
+    int64_t bytes = task->count * (int64_t)task->element_bytes;
+    if (is_root && !dt_ring_copy_own(task, task->out, task->in, bytes))
         return DTRAIN_IN_PROGRESS;
     int is_done = num_ready == task->num_rounds &&
                   slot->forwards.done == task->num_rounds * task->num_children;

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/collective.h"
 
 /* Collectives are complete once started, so all tasks are alike and one stands for them. */
 struct dt_task {
@@ -17,30 +18,33 @@ typedef struct self_backend {
     dt_task_t task;
 } self_backend_t;
 
-static void reduce_piece(const dt_reduction_t *reduction, const dt_piece_t *piece)
+/* Among one rank every kind is one of two. Only a broadcast may have no place for its result. */
+static void do_piece(const dt_collective_t *collective, const dt_piece_t *piece, int64_t count)
 {
+    const dt_reduction_t *reduction = &collective->reduction;
     void *destination = piece->out;
     const void *source = piece->in;
-    if (piece->count > 0)
-        dt_reduce(reduction, &destination, 1, &source, 1, (size_t)piece->count);
-}
-
-static void copy_piece(dtrain_dtype_t dtype, const dt_piece_t *piece)
-{
-    if (piece->count > 0 && piece->out && piece->out != piece->in)
-        memcpy(piece->out, piece->in, (size_t)piece->count * dt_dtype_size(dtype));
+    int reduces = collective->kind == DT_ALLREDUCE || collective->kind == DT_REDUCE ||
+                  collective->kind == DT_REDUCE_SCATTER;
+    if (count == 0 || !destination)
+        return;
+    if (reduces)
+        dt_reduce(reduction, &destination, 1, &source, 1, (size_t)count);
+    else if (destination != source)
+        memcpy(destination, source, (size_t)count * dt_dtype_size(reduction->dtype));
 }
 
 static dtrain_status_t self_start(dt_backend_t *backend, const dt_collective_t *collective,
                                   dt_task_t **task)
 {
     self_backend_t *self = (self_backend_t *)backend;
+    dtrain_status_t status = dt_collective_check(collective, 1, 1, "a world of one rank");
+    if (status != DTRAIN_OK)
+        return status;
+    int has_counts = dt_collective_has_counts(collective);
     for (int i = 0; i < collective->num_pieces; i++) {
         const dt_piece_t *piece = &collective->pieces[i];
-        if (collective->kind == DT_ALLREDUCE)
-            reduce_piece(&collective->reduction, piece);
-        else
-            copy_piece(collective->reduction.dtype, piece);
+        do_piece(collective, piece, has_counts ? collective->counts[0] : piece->count);
     }
     *task = &self->task;
     return DTRAIN_OK;
