@@ -97,7 +97,7 @@ static void put_bits(dt_buffer_t *message, const dt_operation_t *first)
     }
 }
 
-static void put_request(dt_runtime_t *runtime, dt_operation_t *operation)
+static void put_request(dt_buffer_t *message, const dt_operation_t *operation)
 {
     dt_request_t request = {.name = operation->name->text,
                             .name_length = operation->name->length,
@@ -108,28 +108,26 @@ static void put_request(dt_runtime_t *runtime, dt_operation_t *operation)
         request.status = operation->status;
         request.text = operation->error ? operation->error : "";
         request.text_length = strlen(request.text);
-    } else if (operation->change) {
-        request.status = dt_pset_change_prepare(runtime, operation, &definition);
-        request.text =
-            request.status == DTRAIN_OK ? (const char *)definition.data : dt_last_error();
-        request.text_length =
-            request.status == DTRAIN_OK ? definition.length : strlen(request.text);
+    } else if (operation->signature.kind == DT_KIND_PSET_ADD) {
+        dt_pset_change_define(operation, &definition);
+        request.text = (const char *)definition.data;
+        request.text_length = definition.length;
     }
-    dt_put_request(&runtime->message, &request);
+    dt_put_request(message, &request);
+    message->failed |= definition.failed;
     dt_buffer_free(&definition);
 }
 
 /* Writes requests for those operations from `first` on that have none. */
-static void put_requests(dt_runtime_t *runtime, dt_operation_t *first)
+static void put_requests(dt_buffer_t *message, const dt_operation_t *first)
 {
-    dt_buffer_t *message = &runtime->message;
     size_t count_at = message->length;
     uint32_t count = 0;
     dt_put_u32(message, 0);
-    for (dt_operation_t *operation = first; operation; operation = operation->next) {
+    for (const dt_operation_t *operation = first; operation; operation = operation->next) {
         if (operation->id != DT_ID_NONE)
             continue;
-        put_request(runtime, operation);
+        put_request(message, operation);
         count++;
     }
     dt_patch_u32(message, count_at, count);
@@ -157,7 +155,7 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
     put_bits(&runtime->message, first);
-    put_requests(runtime, first);
+    put_requests(&runtime->message, first);
     dt_put_u32(&runtime->message, 0); /* withdrawals */
     dt_fault_point(DT_FAULT_NEGOTIATE);
     return send_to_root(runtime, now_ns);

@@ -74,6 +74,14 @@ static void set_leave(const dt_psets_t *psets, dt_pset_t *set, int clean)
 
 /* ---- The table ----------------------------------------------------------------------------- */
 
+static void insert(dt_psets_t *psets, dt_pset_t *set)
+{
+    set->id = psets->next_id++;
+    pthread_mutex_lock(&psets->lock);
+    psets->sets[psets->count++] = set;
+    pthread_mutex_unlock(&psets->lock);
+}
+
 dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_plan_policy_t *policy,
                               dt_done_fn_t done, void *context)
 {
@@ -90,7 +98,7 @@ dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_pla
         return no_memory();
     }
     set_enrol(psets, all, world->backend);
-    dt_psets_insert(psets, all);
+    insert(psets, all);
     return DTRAIN_OK;
 }
 
@@ -176,52 +184,43 @@ static dtrain_status_t make_backend(dt_psets_t *psets, dt_pset_t *set)
     return DTRAIN_OK;
 }
 
-dtrain_status_t dt_psets_make(dt_psets_t *psets, const int *ranks, int n, dt_pset_t **set)
+dtrain_status_t dt_psets_add(dt_psets_t *psets, const int *ranks, int n, int32_t *id)
 {
     dtrain_status_t status = dt_psets_check(psets, ranks, n);
     if (status != DTRAIN_OK)
         return status;
-    int number = 1;
-    while (number <= DT_SUBSETS_MAX && psets->is_used[number])
-        number++;
-    if (number > DT_SUBSETS_MAX)
+    int place = 0;
+    while (place < DT_SUBSETS_MAX && psets->is_used[place])
+        place++;
+    if (place == DT_SUBSETS_MAX)
         return dt_fail(DTRAIN_ERR_UNSUPPORTED,
                        "there are %d process sets, and no more can be at a time", DT_SUBSETS_MAX);
-    dt_pset_t *made = set_create(&psets->world->topology, ranks, n);
-    if (!made)
+    dt_pset_t *set = set_create(&psets->world->topology, ranks, n);
+    if (!set)
         return no_memory();
-    made->number = number;
-    status = make_backend(psets, made);
+    /* Unique modulo DT_SUBSETS_MAX, and higher than all that were before. */
+    set->number = place + DT_SUBSETS_MAX * psets->next_id;
+    status = make_backend(psets, set);
     if (status != DTRAIN_OK) {
-        set_free(made);
+        set_free(set);
         return status;
     }
-    psets->is_used[number] = 1;
-    *set = made;
+    psets->is_used[place] = 1;
+    insert(psets, set);
+    *id = set->id;
     return DTRAIN_OK;
 }
 
-int32_t dt_psets_insert(dt_psets_t *psets, dt_pset_t *set)
-{
-    set->id = psets->next_id++;
-    pthread_mutex_lock(&psets->lock);
-    psets->sets[psets->count++] = set;
-    pthread_mutex_unlock(&psets->lock);
-    return set->id;
-}
-
-void dt_psets_remove(dt_psets_t *psets, dt_pset_t *set, int clean)
+void dt_psets_remove(dt_psets_t *psets, dt_pset_t *set)
 {
     int at = find_index(psets, set->id);
     pthread_mutex_lock(&psets->lock);
-    if (at < psets->count && psets->sets[at] == set) {
-        psets->count--;
-        memmove(&psets->sets[at], &psets->sets[at + 1],
-                (size_t)(psets->count - at) * sizeof *psets->sets);
-    }
+    psets->count--;
+    memmove(&psets->sets[at], &psets->sets[at + 1],
+            (size_t)(psets->count - at) * sizeof *psets->sets);
     pthread_mutex_unlock(&psets->lock);
-    psets->is_used[set->number] = 0;
-    set_leave(psets, set, clean);
+    psets->is_used[set->number % DT_SUBSETS_MAX] = 0;
+    set_leave(psets, set, 1);
     set_free(set);
 }
 

@@ -17,11 +17,11 @@
 #include "core/rank_set.h"
 
 typedef struct dt_pset {
-    int32_t id; /* [const] never used again; 0: the world */
-    int number; /* [const] tells sets apart that exist at one time: 1, 2, …; 0: world */
-    int size;   /* [const] */
-    int rank;   /* [const] this rank's number in it; -1: not a member */
-    int *ranks; /* [const] of the world, by their numbers in the set */
+    int32_t id;            /* [const] never used again; 0: the world */
+    int number;            /* [const] by which backends tell sets apart; 0: the world */
+    int size;              /* [const] */
+    int rank;              /* [const] this rank's number in it; -1: not a member */
+    int *ranks;            /* [const] of the world, by their numbers in the set */
     dt_rank_set_t members; /* [const] the same, as bits */
 
     _Atomic int num_pending; /* [atomic] of this rank; raised with the lock, but for the world's */
@@ -48,11 +48,11 @@ typedef struct dt_psets {
     dt_done_fn_t done;
     void *context;
     pthread_mutex_t lock;
-    dt_pset_t **sets;                    /* [lock, or baton] by id; the first is the world */
-    int count;                           /* ditto */
-    int32_t next_id;                     /* [baton] */
-    uint8_t is_used[DT_SUBSETS_MAX + 1]; /* [baton] numbers */
-    dt_pset_t *active;                   /* [baton] */
+    dt_pset_t **sets;                /* [lock, or baton] by id; the first is the world */
+    int count;                       /* ditto */
+    int32_t next_id;                 /* [baton] */
+    uint8_t is_used[DT_SUBSETS_MAX]; /* [baton] numbers modulo that many */
+    dt_pset_t *active;               /* [baton] */
 } dt_psets_t;
 
 /* Makes the world's set. `world` is borrowed; the others as in dt_executor_init. OUT_OF_MEMORY. */
@@ -75,15 +75,14 @@ void dt_psets_free(dt_psets_t *psets);
 dt_pset_t *dt_psets_find(const dt_psets_t *psets, int32_t id);
 
 /*
- * Makes a set that is not in the table yet, with its backend where this rank is a member. No rank
- * is asked. INVALID_ARGUMENT for ranks that are none, or twice; UNSUPPORTED when there are
- * DT_SUBSETS_MAX sets; OUT_OF_MEMORY or what the backend says.
+ * Adds a set, with its backend where this rank is a member, and gives it an id. All ranks do so at
+ * the same place in the order of verdicts. INVALID_ARGUMENT for ranks that are none, or twice;
+ * UNSUPPORTED when there are DT_SUBSETS_MAX sets; OUT_OF_MEMORY or what the backend says.
  */
-dtrain_status_t dt_psets_make(dt_psets_t *psets, const int *ranks, int n, dt_pset_t **set);
-/* Puts it into the table and returns its id. */
-int32_t dt_psets_insert(dt_psets_t *psets, dt_pset_t *set);
-/* Takes a set out of the table, where it is in it, and frees it. `clean` as in backend.h. */
-void dt_psets_remove(dt_psets_t *psets, dt_pset_t *set, int clean);
+dtrain_status_t dt_psets_add(dt_psets_t *psets, const int *ranks, int n, int32_t *id);
+
+/* Removes a set on which nothing is pending on any rank. */
+void dt_psets_remove(dt_psets_t *psets, dt_pset_t *set);
 
 /* Puts an agreed operation with those of its set. `touched` is a list of sets. OUT_OF_MEMORY. */
 dtrain_status_t dt_pset_agree(dt_pset_t *set, dt_operation_t *operation, dt_pset_t **touched);
@@ -96,7 +95,7 @@ int dt_psets_is_idle(const dt_psets_t *psets);
 
 /* ---- Any thread -------------------------------------------------------------------------- */
 
-/* Checks a call's ranks as dt_psets_make does. */
+/* Checks a call's ranks as dt_psets_add does. */
 dtrain_status_t dt_psets_check(const dt_psets_t *psets, const int *ranks, int n);
 
 /*

@@ -34,46 +34,34 @@ dtrain_status_t dt_pset_change_describe(dt_runtime_t *runtime, const dt_submissi
     return status;
 }
 
-/* Writes runs of ranks: "0-3, 8", "3, 2, 1". Equal texts are equal lists. */
-static void put_definition(const dt_pset_change_t *change, dt_buffer_t *definition)
+void dt_pset_change_define(const dt_operation_t *operation, dt_buffer_t *definition)
 {
+    const dt_pset_change_t *change = operation->change;
     for (int first = 0, last; first < change->num_ranks; first = last + 1) {
         char run[32];
+        const char *separator = first ? ", " : "";
         last = first;
         while (last + 1 < change->num_ranks && change->ranks[last + 1] == change->ranks[last] + 1)
             last++;
-        int length = first == last ? snprintf(run, sizeof run, "%s%d", first ? ", " : "",
-                                              change->ranks[first])
-                                   : snprintf(run, sizeof run, "%s%d-%d", first ? ", " : "",
-                                              change->ranks[first], change->ranks[last]);
+        int length = first == last
+                         ? snprintf(run, sizeof run, "%s%d", separator, change->ranks[first])
+                         : snprintf(run, sizeof run, "%s%d-%d", separator, change->ranks[first],
+                                    change->ranks[last]);
         dt_buffer_append(definition, run, (size_t)length);
     }
 }
 
-dtrain_status_t dt_pset_change_prepare(dt_runtime_t *runtime, dt_operation_t *operation,
-                                       dt_buffer_t *definition)
+dtrain_status_t dt_pset_change_apply(dt_runtime_t *runtime, dt_operation_t *operation)
 {
-    dt_pset_change_t *change = operation->change;
-    if (operation->signature.kind != DT_KIND_PSET_ADD)
-        return DTRAIN_OK;
-    put_definition(change, definition);
-    if (definition->failed)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a process set");
-    return dt_psets_make(&runtime->psets, change->ranks, change->num_ranks, &change->made);
-}
-
-void dt_pset_change_apply(dt_runtime_t *runtime, dt_operation_t *operation)
-{
-    if (operation->signature.kind == DT_KIND_PSET_ADD) {
-        operation->result = dt_psets_insert(&runtime->psets, operation->change->made);
-        operation->change->made = NULL;
-        return;
-    }
-    dt_pset_t *set = dt_psets_find(&runtime->psets, operation->change->closed);
+    const dt_pset_change_t *change = operation->change;
+    if (operation->signature.kind == DT_KIND_PSET_ADD)
+        return dt_psets_add(&runtime->psets, change->ranks, change->num_ranks, &operation->result);
+    dt_pset_t *set = dt_psets_find(&runtime->psets, change->closed);
     dt_intake_forget(&runtime->intake, set->id);
     if (runtime->negotiator)
         dt_negotiator_forget(runtime->negotiator, set->id);
-    dt_psets_remove(&runtime->psets, set, 1);
+    dt_psets_remove(&runtime->psets, set);
+    return DTRAIN_OK;
 }
 
 void dt_pset_change_end(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
@@ -81,8 +69,6 @@ void dt_pset_change_end(dt_runtime_t *runtime, dt_operation_t *operation, dtrain
     dt_pset_change_t *change = operation->change;
     if (!change)
         return;
-    if (change->made)
-        dt_psets_remove(&runtime->psets, change->made, 0);
     if (change->closed && status != DTRAIN_OK)
         dt_pset_reopen(&runtime->psets, change->closed);
     dt_free(change);

@@ -63,11 +63,9 @@ static dtrain_status_t read_set(dt_psets_t *psets, const char *text, const char 
     }
     if (**at != ';' && **at != '\0')
         return fail(text, "expected ranks and runs of ranks, as '0,1;2-5'");
-    dt_pset_t *set;
-    dtrain_status_t status = dt_psets_make(psets, ranks->list, ranks->count, &set);
-    if (status == DTRAIN_OK)
-        dt_psets_insert(psets, set);
-    else if (status == DTRAIN_ERR_INVALID_ARGUMENT || status == DTRAIN_ERR_UNSUPPORTED)
+    int32_t id;
+    dtrain_status_t status = dt_psets_add(psets, ranks->list, ranks->count, &id);
+    if (status == DTRAIN_ERR_INVALID_ARGUMENT || status == DTRAIN_ERR_UNSUPPORTED)
         return fail(text, dt_last_error());
     return status;
 }

@@ -79,14 +79,25 @@ static dtrain_status_t stand_in(dt_runtime_t *runtime, const dt_entry_t *entry,
 }
 
 /* What has no data is complete once it is agreed. */
-static void complete_agreed(dt_runtime_t *runtime, const dt_entry_t *entry,
-                            dt_operation_t *operation)
+static dtrain_status_t complete_agreed(dt_runtime_t *runtime, const dt_entry_t *entry,
+                                       dt_operation_t *operation)
 {
-    if (operation->signature.kind == DT_KIND_JOIN)
+    dtrain_status_t status = DTRAIN_OK;
+    char text[128];
+    if (operation->signature.kind == DT_KIND_JOIN) {
         operation->result = entry->signature.root;
-    else if (operation->change)
-        dt_pset_change_apply(runtime, operation);
-    dt_complete(runtime, operation, DTRAIN_OK, NULL);
+    } else if (operation->signature.kind == DT_KIND_PSET_ADD &&
+               runtime->psets.count > DT_SUBSETS_MAX) {
+        snprintf(text, sizeof text, "there are %d process sets, and no more can be at a time",
+                 DT_SUBSETS_MAX);
+        dt_complete(runtime, operation, DTRAIN_ERR_UNSUPPORTED, text);
+        return DTRAIN_OK;
+    } else if (operation->change) {
+        status = dt_pset_change_apply(runtime, operation);
+    }
+    if (status == DTRAIN_OK)
+        dt_complete(runtime, operation, DTRAIN_OK, NULL);
+    return status;
 }
 
 static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *entry,
@@ -102,10 +113,8 @@ static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *ent
         status = stand_in(runtime, entry, &operation);
     if (status != DTRAIN_OK)
         return status;
-    if (!dt_kind_has_data(operation->signature.kind)) {
-        complete_agreed(runtime, entry, operation);
-        return DTRAIN_OK;
-    }
+    if (!dt_kind_has_data(operation->signature.kind))
+        return complete_agreed(runtime, entry, operation);
     operation->is_agreed = 1;
     operation->divisor = operation->set->size;
     if (runtime->config.join_divisor == DTRAIN_JOIN_DIVISOR_PRESENT)
