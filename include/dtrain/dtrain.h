@@ -467,7 +467,7 @@ DTRAIN_API dtrain_status_t dtrain_handle_error(dtrain_handle_t handle, char *tex
  *
  * A call by a rank that is no member is INVALID_ARGUMENT there, and fails the operation of that
  * name on the members: the ranks disagree on who they are. A call on a set that does not exist
- * (any more) is INVALID_ARGUMENT.
+ * (any more) is INVALID_ARGUMENT, and meets the other ranks' calls of that name on the world.
  *
  * Process sets that exist from dtrain_init on: process_sets in dtrain_config_t.
  */

@@ -133,6 +133,11 @@ static void put_requests(dt_buffer_t *message, const dt_operation_t *first)
     dt_patch_u32(message, count_at, count);
 }
 
+static int is_on_world(const dt_operation_t *operation)
+{
+    return operation->set && operation->set->id == DTRAIN_PSET_WORLD;
+}
+
 static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, int *moved)
 {
     dt_operation_t *last = runtime->pending.last;
@@ -150,7 +155,8 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
             runtime->check_ns = operation->deadline_ns;
         if (dt_id_table_set(&runtime->by_id, operation))
             return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for an operation's id");
-        dt_executor_post(&runtime->executor, operation);
+        if (is_on_world(operation))
+            dt_executor_post(&operation->set->executor, operation);
     }
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
@@ -234,8 +240,8 @@ static dtrain_status_t take_message(dt_runtime_t *runtime, const dt_control_mess
         return negotiate(runtime, message->peer, &reader, now_ns);
     if (is_root(runtime) && type == DT_MESSAGE_BYE)
         return dt_negotiator_bye(runtime->negotiator, message->peer);
-    if (!is_root(runtime) && type == DT_MESSAGE_VERDICT)
-        return dt_verdict_apply(runtime, &reader);
+    if (!is_root(runtime) && (type == DT_MESSAGE_VERDICT || type == DT_MESSAGE_PART))
+        return dt_verdict_apply(runtime, &reader, type == DT_MESSAGE_PART);
     if (!is_root(runtime) && type == DT_MESSAGE_FAREWELL) {
         farewell(runtime);
         return DTRAIN_OK;
@@ -284,7 +290,7 @@ static dtrain_status_t tell_verdict(dt_runtime_t *runtime)
         if (rank == 0) {
             dt_reader_t reader = dt_reader_make(own->data, own->length);
             dt_get_header(&reader);
-            return dt_verdict_apply(runtime, &reader);
+            return dt_verdict_apply(runtime, &reader, own == part);
         }
         dtrain_status_t status = control->ops->send(control, rank, own->data, own->length);
         if (status != DTRAIN_OK && status != DTRAIN_ERR_RANK_LOST)

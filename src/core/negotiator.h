@@ -47,8 +47,9 @@ int dt_negotiator_is_over(const dt_negotiator_t *negotiator);
 uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, dt_buffer_t *verdict);
 
 /*
- * The part of the verdict written last that concerns a rank: 0 when it is the whole, else 1 with
- * the message in `part`, which is empty when nothing does.
+ * The part of the verdict written last that concerns a rank, since what is agreed on a process set
+ * is told to its members only: 0 when all ranks are told the whole, else 1 with a PART in `part`,
+ * which is empty when nothing concerns the rank.
  */
 int dt_negotiator_part(const dt_negotiator_t *negotiator, int rank, const dt_buffer_t *verdict,
                        dt_buffer_t *part);

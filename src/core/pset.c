@@ -174,7 +174,10 @@ static dtrain_status_t make_backend(dt_psets_t *psets, dt_pset_t *set)
     dt_backend_t *backend = psets->world->backend;
     if (!dt_rank_set_has(&set->members, psets->world->topology.rank))
         return DTRAIN_OK;
-    if (backend->ops->subset) {
+    if (psets->world->topology.size > 1) {
+        if (!backend->ops->subset)
+            return dt_fail(DTRAIN_ERR_UNSUPPORTED, "the %s backend has no process sets",
+                           backend->ops->name);
         dtrain_status_t status =
             backend->ops->subset(backend, set->ranks, set->size, set->number, &backend);
         if (status != DTRAIN_OK)

@@ -173,8 +173,9 @@ typedef struct call {
     const dt_submission_t *submission;
     const dtrain_options_t *options; /* not NULL */
     const char *name;
+    size_t name_length;
     char key[DT_KEY_MAX + 1];
-    size_t length;
+    size_t length;  /* of the key */
     int is_private; /* when it is refused no other rank waits for it */
 } call_t;
 
@@ -207,14 +208,16 @@ static dtrain_status_t add_context(const call_t *call, dtrain_status_t status)
 }
 
 /* Finds the process set that the call is on, and sees that this rank may call on it. A call from
- * outside is told to the members, whose ranks disagree on who they are. */
+ * outside is told to the members, who disagree with this rank on who they are; one on no set at
+ * all to those who wait for it in the world, where most such slips are made. */
 static dtrain_status_t enter_set(dt_runtime_t *runtime, call_t *call, dt_operation_t *operation)
 {
     dt_pset_t *set;
     dtrain_status_t status = dt_pset_enter(&runtime->psets, call->options->pset, &set);
-    call->is_private = status != DTRAIN_OK;
-    if (status != DTRAIN_OK)
+    if (status != DTRAIN_OK) {
+        call->length = dt_pset_key(DTRAIN_PSET_WORLD, call->name, call->name_length, call->key);
         return add_context(call, status);
+    }
     operation->set = set;
     if (set->rank < 0)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': rank %d is not in process set %d",
@@ -240,7 +243,7 @@ static dtrain_status_t check_call(dt_runtime_t *runtime, call_t *call, dt_operat
     int is_change = kind == DT_KIND_PSET_ADD || kind == DT_KIND_PSET_REMOVE;
     int has_pset = !is_change && call->options->struct_size >= sizeof *call->options;
     call->length = dt_pset_key(has_pset ? call->options->pset : DTRAIN_PSET_WORLD, call->name,
-                               call->length, call->key);
+                               call->name_length, call->key);
     dtrain_status_t status = DTRAIN_OK;
     if (has_pset)
         status = enter_set(runtime, call, operation);
@@ -268,7 +271,7 @@ static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t
     call.submission = submission;
     call.options = submission->options ? submission->options : &defaults;
     call.name = name;
-    call.length = length;
+    call.name_length = length;
     call.is_private = 0;
     dt_operation_t *operation = dt_handle_acquire(runtime->handles);
     if (!operation)

@@ -100,7 +100,7 @@ static dtrain_status_t complete_agreed(dt_runtime_t *runtime, const dt_entry_t *
     return status;
 }
 
-static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *entry,
+static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *entry, int is_short,
                                     dt_pset_t **touched)
 {
     dt_operation_t *operation = NULL;
@@ -119,13 +119,19 @@ static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *ent
     operation->divisor = operation->set->size;
     if (runtime->config.join_divisor == DTRAIN_JOIN_DIVISOR_PRESENT)
         operation->divisor -= (int)entry->num_absent;
-    return dt_pset_agree(operation->set, operation, touched);
+    dt_pset_t *set = operation->set;
+    if (is_short && entry->kind == DT_ENTRY_CACHED && set->id == DTRAIN_PSET_WORLD &&
+        dt_executor_take(&set->executor, operation))
+        return DTRAIN_OK;
+    return dt_pset_agree(set, operation, touched);
 }
 
-dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
+dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader, int is_part)
 {
     dt_fault_point(DT_FAULT_VERDICT);
     uint32_t entries = dt_get_u32(reader);
+    /* Where the ranks have parts of different lengths, none may go by the length of its own. */
+    int is_short = !is_part && entries <= EAGER_ENTRIES_MAX;
     dt_pset_t *touched = NULL;
     for (uint32_t i = 0; i < entries; i++) {
         dt_entry_t entry;
@@ -135,7 +141,7 @@ dtrain_status_t dt_verdict_apply(dt_runtime_t *runtime, dt_reader_t *reader)
         if (entry.kind == DT_ENTRY_ERROR)
             apply_error(runtime, &entry);
         else
-            status = apply_agreed(runtime, &entry, &touched);
+            status = apply_agreed(runtime, &entry, is_short, &touched);
         if (status != DTRAIN_OK)
             return status;
     }

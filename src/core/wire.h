@@ -5,8 +5,8 @@
  *   REPORT    rank → rank 0   bits of cached operations that are ready, requests for operations
  *                             that have no bit yet, operations given up after their deadline
  *   VERDICT   rank 0 → ranks  operations that all ranks agreed on, in the order in which every
- *                             rank starts them, and operations that failed; what is agreed on a
- *                             process set goes to its members only
+ *                             rank starts them, and operations that failed
+ *   PART      rank 0 → ranks  a VERDICT of which every rank is told its own part
  *   BYE       rank → rank 0   the rank has called dtrain_shutdown
  *   FAREWELL  rank 0 → ranks  all ranks have; nothing follows
  *   ABORT     rank → rank 0   this rank ends the world: status and text
@@ -33,7 +33,8 @@ typedef enum dt_message {
     DT_MESSAGE_BYE = 3,
     DT_MESSAGE_FAREWELL = 4,
     DT_MESSAGE_ABORT = 5,
-    DT_MESSAGE_GONE = 6
+    DT_MESSAGE_GONE = 6,
+    DT_MESSAGE_PART = 7
 } dt_message_t;
 
 /* Reading. After the first read past the end `failed` is set and all reads give zeros. */

@@ -190,6 +190,27 @@ static void test_engine_call_on_a_set_that_is_none_is_an_error(void **state)
     engine_run(3, NULL, wrong_sets, NULL);
 }
 
+/* One rank calls on a set that there is not, where the others mean the world. */
+static void stray_call(engine_rank_t *self)
+{
+    for (int round = 0; round < 4; round++) {
+        float value = 1;
+        engine_op_t op = {.name = "x", .in = &value, .out = &value, .count = 1};
+        if (round % 2)
+            engine_check_works(self, "meet");
+        op.pset = self->rank == 1 ? 55 : DTRAIN_PSET_WORLD;
+        ENGINE_STATUS(self, engine_do(self, &op), DTRAIN_ERR_INVALID_ARGUMENT);
+        ENGINE_TEXT(self, dt_last_error(), "there is no process set 55");
+        engine_check_works(self, "x");
+    }
+}
+
+static void test_engine_call_on_no_set_reaches_those_who_mean_the_world(void **state)
+{
+    (void)state;
+    engine_run(3, NULL, stray_call, NULL);
+}
+
 /* A mismatch in a set names it, and leaves the same name in the world alone. */
 static void mismatch_on_set(engine_rank_t *self)
 {
@@ -345,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_engine_sets_beyond_the_most_are_an_error),
         cmocka_unit_test(test_engine_call_by_a_rank_outside_fails_on_the_members),
         cmocka_unit_test(test_engine_call_on_a_set_that_is_none_is_an_error),
+        cmocka_unit_test(test_engine_call_on_no_set_reaches_those_who_mean_the_world),
         cmocka_unit_test(test_engine_mismatch_on_a_set_names_it),
         cmocka_unit_test(test_engine_set_with_a_pending_operation_stays),
         cmocka_unit_test(test_engine_refused_calls_go_with_the_set),
