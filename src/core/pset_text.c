@@ -11,7 +11,8 @@ typedef struct ranks {
 
 static dtrain_status_t fail(const char *text, const char *why)
 {
-    return dt_fail(DTRAIN_ERR_CONFIG, "process_sets='%.200s': %s", text, why);
+    return dt_fail(DTRAIN_ERR_CONFIG, "DTRAIN_PROCESS_SETS (process_sets) is '%.200s': %s", text,
+                   why);
 }
 
 /* Reads a number of at most 9 digits; -1 when there is none. */
