@@ -9,9 +9,10 @@ static dtrain_status_t run(dt_submission_t *submission, int *result)
     dt_runtime_t *runtime = dt_api_enter(&status);
     if (!runtime)
         return status;
-    dtrain_handle_t handle;
+    dtrain_handle_t handle = 0;
     submission->will_wait = 1;
-    status = dt_runtime_submit(runtime, submission, &handle);
+    /* Without a place for the result the call is refused, and the other ranks learn of it. */
+    status = dt_runtime_submit(runtime, submission, result ? &handle : NULL);
     if (status == DTRAIN_OK) {
         status = dt_runtime_wait(runtime, handle, -1);
         if (status == DTRAIN_OK)
@@ -24,19 +25,13 @@ static dtrain_status_t run(dt_submission_t *submission, int *result)
 
 dtrain_status_t dtrain_pset_add(const int *ranks, int n, dtrain_pset_t *pset)
 {
-    int result;
     dt_submission_t submission = {.kind = DT_KIND_PSET_ADD, .ranks = ranks, .num_ranks = n};
-    if (!pset)
-        submission.num_ranks = 0; /* the other ranks must learn of it */
-    dtrain_status_t status = run(&submission, &result);
-    if (status == DTRAIN_OK)
-        *pset = result;
-    return status;
+    return run(&submission, pset);
 }
 
 dtrain_status_t dtrain_pset_remove(dtrain_pset_t pset)
 {
-    int result;
+    int result = 0;
     dt_submission_t submission = {.kind = DT_KIND_PSET_REMOVE, .pset = pset};
     return run(&submission, &result);
 }
@@ -60,7 +55,7 @@ static dtrain_status_t describe(dtrain_pset_t pset, const void *output, int *ran
 
 dtrain_status_t dtrain_pset_rank(dtrain_pset_t pset, int *rank)
 {
-    int own, size;
+    int own = -1, size = 0;
     dtrain_status_t status = describe(pset, rank, &own, &size, NULL, 0);
     if (status == DTRAIN_OK)
         *rank = own;
@@ -69,7 +64,7 @@ dtrain_status_t dtrain_pset_rank(dtrain_pset_t pset, int *rank)
 
 dtrain_status_t dtrain_pset_size(dtrain_pset_t pset, int *size)
 {
-    int own, count;
+    int own = -1, count = 0;
     dtrain_status_t status = describe(pset, size, &own, &count, NULL, 0);
     if (status == DTRAIN_OK)
         *size = count;
@@ -78,7 +73,7 @@ dtrain_status_t dtrain_pset_size(dtrain_pset_t pset, int *size)
 
 dtrain_status_t dtrain_pset_included(dtrain_pset_t pset, int *included)
 {
-    int own, size;
+    int own = -1, size = 0;
     dtrain_status_t status = describe(pset, included, &own, &size, NULL, 0);
     if (status == DTRAIN_OK)
         *included = own >= 0;
@@ -87,7 +82,7 @@ dtrain_status_t dtrain_pset_included(dtrain_pset_t pset, int *included)
 
 dtrain_status_t dtrain_pset_ranks(dtrain_pset_t pset, int *ranks, int cap, int *n)
 {
-    int own, size;
+    int own = -1, size = 0;
     dtrain_status_t status = describe(pset, n, &own, &size, ranks, cap);
     if (status == DTRAIN_OK)
         *n = size;
@@ -121,7 +116,7 @@ dtrain_status_t dtrain_join_last_rank(dtrain_handle_t handle, int *last_rank)
 
 dtrain_status_t dtrain_join(int *last_rank)
 {
-    int last;
+    int last = -1;
     dt_submission_t submission = {.kind = DT_KIND_JOIN};
     dtrain_status_t status = run(&submission, &last);
     if (status == DTRAIN_OK && last_rank)

@@ -795,7 +795,7 @@ int dt_negotiator_part(const dt_negotiator_t *negotiator, int rank, const dt_buf
         return 0;
     uint32_t count = 0;
     dt_buffer_clear(part);
-    dt_put_header(part, DT_MESSAGE_VERDICT);
+    dt_put_header(part, DT_MESSAGE_PART);
     size_t count_at = part->length, at = count_at + sizeof count;
     dt_put_u32(part, 0);
     for (uint32_t i = 0; i < negotiator->num_written; i++) {

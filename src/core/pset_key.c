@@ -26,7 +26,7 @@ int32_t dt_pset_key_read(const char *key, size_t length, const char **name)
         return DTRAIN_PSET_WORLD;
     for (; at < length && key[at] >= '0' && key[at] <= '9' && pset <= INT32_MAX; at++)
         pset = pset * 10 + (key[at] - '0');
-    if (at == length || key[at] != '/' || pset > INT32_MAX)
+    if (at == length || at == PREFIX_LENGTH || key[at] != '/' || pset > INT32_MAX)
         return DTRAIN_PSET_WORLD;
     if (name)
         *name = key + at + 1;

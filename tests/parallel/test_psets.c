@@ -144,6 +144,8 @@ static void check_disagreement(void)
     CHECK_ERROR_HAS("rank 0: ");
     CHECK_STATUS(dtrain_pset_add(&none, 1, &pset), DTRAIN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(dtrain_pset_add(rank == 0 ? NULL : all, n, &pset), DTRAIN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(dtrain_pset_add(all, n, rank == 0 ? NULL : &pset), DTRAIN_ERR_INVALID_ARGUMENT);
+    CHECK_ERROR_HAS("NULL");
     CHECK_STATUS(dtrain_pset_remove(DTRAIN_PSET_WORLD), DTRAIN_ERR_INVALID_ARGUMENT);
     CHECK_OK(dtrain_pset_add(all, n - 1, &pset)); /* without rank 0 */
     if (rank == 0)
