@@ -93,7 +93,8 @@ typedef enum dtrain_status {
     DTRAIN_ERR_COMMUNICATION = -13,      /* MPI or the operating system reported an error */
     DTRAIN_ERR_INTERNAL = -14,           /* a defect of libdtrain: please report it */
     DTRAIN_ERR_FORKED = -15,             /* called in a child made by fork after dtrain_init */
-    DTRAIN_ERR_ABORTED = -16             /* a rank called dtrain_abort; the world is gone */
+    DTRAIN_ERR_ABORTED = -16,            /* a rank called dtrain_abort; the world is gone */
+    DTRAIN_ERR_FILE = -18                /* a file: the system's reason, or what is wrong in it */
 } dtrain_status_t;
 
 /*
@@ -148,9 +149,11 @@ typedef struct dtrain_config {
     char backend[32];            /* "auto" (also ""), "mpi", or "self": a world of one */
     char network_interface[64];  /* for connections between nodes, as "eth0"; "": any */
     int32_t shared_memory;       /* dtrain_shared_memory_t */
-    char isa[16];           /* the best instruction set used: "auto" (also ""), "scalar", ... */
-    int32_t join_divisor;   /* dtrain_join_divisor_t */
-    char process_sets[512]; /* that exist from the start: "0,1;2-5" has sets 1 and 2; "": none */
+    char isa[16];            /* the best instruction set used: "auto" (also ""), "scalar", ... */
+    int32_t heartbeat_ms;    /* how often ranks show that they run; 0: 500 */
+    int32_t link_timeout_ms; /* a node that answers nothing for as long is lost; 0: 1,200 */
+    int32_t join_divisor;    /* dtrain_join_divisor_t */
+    char process_sets[512];  /* that exist from the start: "0,1;2-5" has sets 1 and 2; "": none */
 } dtrain_config_t;
 
 /* What DTRAIN_OP_AVERAGE divides by while ranks have joined; all ranks take rank 0's. */
@@ -193,7 +196,7 @@ DTRAIN_API dtrain_status_t dtrain_config_set(dtrain_config_t *config, const char
 /*
  * Joins the world: all processes that the MPI launcher started, or this process alone without
  * a launcher. Every rank must call it. MPI is initialised when the application has not done
- * so. Starts one background thread. `config` may be NULL for the defaults; it is copied.
+ * so. Starts two background threads. `config` may be NULL for the defaults; it is copied.
  *
  * Blocks until all ranks are here, or init_timeout_ms. Errors: ALREADY_INITIALIZED (the world
  * is unharmed), CONFIG, TIMEOUT, RANK_LOST (a rank of this node died meanwhile), COMMUNICATION,
@@ -453,6 +456,132 @@ DTRAIN_API dtrain_status_t dtrain_release(dtrain_handle_t handle);
  * it has none. INVALID_HANDLE, INVALID_ARGUMENT (text NULL or cap 0).
  */
 DTRAIN_API dtrain_status_t dtrain_handle_error(dtrain_handle_t handle, char *text, size_t cap);
+
+/* ---- Samples ----------------------------------------------------------------------------- */
+
+/*
+ * A sampler says which samples a rank trains on: numbers from 0 to num_samples - 1, which the
+ * program looks up in its data. It needs no world and sends nothing: every rank computes its own
+ * part of the same plan.
+ *
+ * An epoch is an order of all samples, drawn from seed and epoch alone, and cut into global
+ * batches; each global batch is cut into one part a rank, in rank order, whose lengths differ by
+ * one at most. So batch k of epoch e holds the same samples at any number of ranks, and training
+ * that stops in the middle of an epoch goes on there with another number of ranks. The order of
+ * a seed and an epoch is the same on every machine, and no version with the same major number
+ * changes it.
+ *
+ *     dtrain_sampler_desc_t desc = {.struct_size = sizeof desc, .num_samples = 60000,
+ *                                   .global_batch = 512, .seed = 1};
+ *     dtrain_sampler_t *sampler;
+ *     dtrain_sampler_create(&desc, &sampler);
+ *     int64_t samples[512];
+ *     dtrain_batch_t batch = {.struct_size = sizeof batch};
+ *     while (dtrain_sampler_next(sampler, samples, 512, &batch) == DTRAIN_OK && batch.epoch < 10)
+ *         train(samples, batch.count, batch.global_count);
+ *     dtrain_sampler_destroy(sampler);
+ *
+ * For the gradient of the mean over the global batch each rank divides the sum over its own
+ * samples by global_count, and the ranks' results are added up (DTRAIN_OP_SUM): parts may differ
+ * in length, and a rank whose part is empty contributes zeros.
+ *
+ * Different samplers may be used by different threads; one sampler by one thread at a time.
+ */
+typedef struct dtrain_sampler dtrain_sampler_t;
+
+typedef enum dtrain_sampler_order {
+    DTRAIN_SAMPLER_SHUFFLED = 0,  /* another order in every epoch */
+    DTRAIN_SAMPLER_SEQUENTIAL = 1 /* 0, 1, 2, ... in every epoch; the seed is not used */
+} dtrain_sampler_order_t;
+
+/* What becomes of an epoch's last batch when num_samples is no multiple of global_batch. */
+typedef enum dtrain_sampler_last {
+    DTRAIN_SAMPLER_LAST_SHORT = 0,  /* it has fewer samples: every sample is used once an epoch */
+    DTRAIN_SAMPLER_LAST_DROPPED = 1 /* it is left out; its samples differ from epoch to epoch */
+} dtrain_sampler_last_t;
+
+typedef struct dtrain_sampler_desc {
+    uint32_t struct_size;
+    int32_t order;        /* dtrain_sampler_order_t */
+    int64_t num_samples;  /* of an epoch: 1 to 2^62 */
+    int64_t global_batch; /* samples of a step over all ranks, >= 1 */
+    uint64_t seed;        /* the same on all ranks */
+    int32_t last_batch;   /* dtrain_sampler_last_t */
+    int32_t rank;         /* whose part is wanted: 0 to size - 1 */
+    int32_t size;         /* number of ranks; 0: rank and size of the world, and rank must be 0 */
+    uint32_t reserved;    /* 0 */
+} dtrain_sampler_desc_t;
+
+/* This rank's part of a global batch. */
+typedef struct dtrain_batch {
+    uint32_t struct_size;
+    uint32_t reserved;
+    int64_t epoch;        /* from 0 */
+    int64_t batch;        /* in its epoch, 0 to num_batches - 1 */
+    int64_t num_batches;  /* of every epoch */
+    int64_t count;        /* samples of this rank; may be 0 */
+    int64_t first;        /* samples of the global batch that lower ranks have */
+    int64_t global_count; /* samples of the global batch: the global_batch asked for, or fewer in an
+                             epoch's last one */
+} dtrain_batch_t;
+
+/*
+ * Where a sampler stands, and of which plan: plain data without a pointer, the same on all ranks,
+ * that may be stored as bytes and read by the same version of the library on the same kind of
+ * machine.
+ */
+typedef struct dtrain_sampler_state {
+    uint32_t struct_size;
+    int32_t order;
+    int32_t last_batch;
+    uint32_t reserved;
+    int64_t num_samples;
+    int64_t global_batch;
+    uint64_t seed;
+    int64_t epoch; /* of the batch that comes next */
+    int64_t batch; /* the batch that comes next */
+} dtrain_sampler_state_t;
+
+/*
+ * Makes a sampler that stands at epoch 0, batch 0. `desc` is copied. A sampler takes some 200
+ * bytes, however many samples there are. INVALID_ARGUMENT (the text names the field; also a
+ * dropped last batch with fewer samples than one batch), NOT_INITIALIZED (size 0 without a world),
+ * OUT_OF_MEMORY. Does not block. To be given back with dtrain_sampler_destroy, also after
+ * dtrain_shutdown.
+ */
+DTRAIN_API dtrain_status_t dtrain_sampler_create(const dtrain_sampler_desc_t *desc,
+                                                 dtrain_sampler_t **sampler);
+
+/* Gives a sampler back; NULL is nothing. */
+DTRAIN_API void dtrain_sampler_destroy(dtrain_sampler_t *sampler);
+
+/*
+ * Writes the numbers of this rank's samples of the next global batch to `samples`, which has room
+ * for `cap`: global_batch / size, rounded up, is always enough. Fills in *batch, whose struct_size
+ * is set before. After an epoch's last batch comes the first one of the next epoch, without end.
+ * INVALID_ARGUMENT when the room is too small (the sampler stays where it is) or for NULL;
+ * `samples` may be NULL with cap 0. Does not block; costs well below a microsecond a sample.
+ */
+DTRAIN_API dtrain_status_t dtrain_sampler_next(dtrain_sampler_t *sampler, int64_t *samples,
+                                               int64_t cap, dtrain_batch_t *batch);
+
+/*
+ * Lets `batch` of `epoch` come next. INVALID_ARGUMENT, and nothing changes, for a negative number
+ * or a batch that the epoch does not have. Takes the same short time wherever it leads.
+ */
+DTRAIN_API dtrain_status_t dtrain_sampler_seek(dtrain_sampler_t *sampler, int64_t epoch,
+                                               int64_t batch);
+
+/* Fills in *state, whose struct_size is set before. INVALID_ARGUMENT for NULL or a bad size. */
+DTRAIN_API dtrain_status_t dtrain_sampler_save(const dtrain_sampler_t *sampler,
+                                               dtrain_sampler_state_t *state);
+
+/*
+ * Goes on where `state` was taken, on any rank of any number of ranks. INVALID_ARGUMENT, and
+ * nothing changes, when it is of another plan: the text names the field and both values.
+ */
+DTRAIN_API dtrain_status_t dtrain_sampler_restore(dtrain_sampler_t *sampler,
+                                                  const dtrain_sampler_state_t *state);
 
 /* ---- Process sets ------------------------------------------------------------------------ */
 

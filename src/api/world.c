@@ -4,9 +4,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "base/isa.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "reduce/reduce.h"
 
 /* The world. `runtime` is published last and withdrawn first; `users` counts threads that may be
  * using it. `lifecycle` keeps init and shutdown apart. */
@@ -25,6 +25,8 @@ static void after_fork_in_child(void)
     dt_control_t *control = runtime->world.control;
     if (control && control->ops->forget)
         control->ops->forget(control);
+    if (runtime->world.detector)
+        dt_detector_forget(runtime->world.detector);
 }
 
 /* A process that ends without dtrain_shutdown: the thread must not run while the libraries below
@@ -85,7 +87,7 @@ static dtrain_status_t init_locked(const dtrain_config_t *user, dt_api_join_fn_t
     dtrain_status_t status = dt_config_resolve(user, &config);
     if (status != DTRAIN_OK)
         dt_config_faulty(&config, status); /* the other ranks must learn of it */
-    dt_reduce_set_isa(config.isa);
+    dt_isa_set_cap(config.isa);
     dt_world_t world = {0};
     status = join(argument, &config, &world);
     if (status != DTRAIN_OK)

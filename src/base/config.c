@@ -295,3 +295,8 @@ int dt_config_launcher_size(const char **variable)
 {
     return dt_config_launcher_size_from(environ, variable);
 }
+
+void dt_config_suggest(const char *variable, const char *value)
+{
+    (void)setenv(variable, value, 0); /* without memory for it, it stays unsuggested */
+}

@@ -23,6 +23,8 @@ typedef struct dt_config {
     char network_interface[64]; /* "": any */
     dtrain_shared_memory_t shared_memory;
     char isa[16]; /* "auto", or the cap */
+    int64_t heartbeat_ns;
+    int64_t link_timeout_ns;
     dtrain_join_divisor_t join_divisor;
     char process_sets[512]; /* "0,1;2-3", or "": none */
     /* Not OK: the settings could not be read, these are defaults, and the thread's last error says
@@ -59,5 +61,8 @@ void dt_config_write_markdown(FILE *out);
  * and Slurm's PMI set; 0 when there is no launcher. *variable is the name of the one that told.
  */
 int dt_config_launcher_size(const char **variable);
+
+/* Sets a variable of another library in this process's environment, unless it is set. */
+void dt_config_suggest(const char *variable, const char *value);
 
 #endif

@@ -95,8 +95,19 @@ const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
      .help = "Whether the ranks of a node share memory. With `off` MPI carries all data, and "
              "sockets all control messages."},
     {FIELD(isa), INTERNAL(isa), .kind = DT_SETTING_WORD, .choices = isas, .default_text = "auto",
-     .help = "The best instruction set that reductions may use, of those that the CPU has. The "
-             "results are the same bits with all."},
+     .help = "The best instruction set that reductions and optimizers may use, of those that the "
+             "CPU has. The results are the same bits with all."},
+    {FIELD(heartbeat_ms), INTERNAL(heartbeat_ns), .kind = DT_SETTING_DURATION, .is_shared = 1,
+     .unit_ns = DT_NS_PER_MS, .min = 10, .max = 60000, .default_internal = 500 * DT_NS_PER_MS,
+     .default_text = "500 ms",
+     .help = "How often ranks show each other that they run. One that has not for more than two "
+             "of these counts as stopped or stuck, and texts of deadlines name it."},
+    {FIELD(link_timeout_ms), INTERNAL(link_timeout_ns), .kind = DT_SETTING_DURATION, .is_shared = 1,
+     .unit_ns = DT_NS_PER_MS, .min = 100, .max = 600000, .default_internal = 1200 * DT_NS_PER_MS,
+     .default_text = "1200 ms",
+     .help = "How long a node may leave what it is sent unacknowledged before its ranks are lost. "
+             "Together with heartbeat_ms, the most that it takes to notice that a node or link "
+             "is gone."},
     {FIELD(join_divisor), INTERNAL(join_divisor), .kind = DT_SETTING_CHOICE, .is_shared = 1,
      .choices = join_divisors, .default_internal = DTRAIN_JOIN_DIVISOR_PRESENT,
      .default_text = "present",

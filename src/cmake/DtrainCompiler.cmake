@@ -18,3 +18,22 @@ if(DTRAIN_SANITIZE)
         -fsanitize=${DTRAIN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(dtrain_compiler INTERFACE -fsanitize=${DTRAIN_SANITIZE})
 endif()
+
+# dt_add_kernels(): one kernel source, compiled once an instruction set: kernels_<set>.c of the
+# current folder. It is vector code already: -O3 would unroll it to four times the size, for
+# nothing. Without errno a square root is an instruction.
+function(dt_add_kernels)
+    set(sets scalar)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+        list(APPEND sets avx2 avx512)
+    elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+        list(APPEND sets neon)
+    endif()
+    set(options_avx2 -mavx2 -mf16c)
+    set(options_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c)
+    foreach(set IN LISTS sets)
+        target_sources(dtrain_objects PRIVATE kernels_${set}.c)
+        set_source_files_properties(kernels_${set}.c TARGET_DIRECTORY dtrain_objects
+            PROPERTIES COMPILE_OPTIONS "-O2;-fno-math-errno;${options_${set}}")
+    endforeach()
+endfunction()

@@ -47,12 +47,12 @@ typedef struct dt_collective {
     const int64_t *recv_counts;
 } dt_collective_t;
 
+/* Process sets beside the world. */
+#define DT_SUBSETS_MAX 255
+
 /* Longer ones are worth a collective that many of them share. */
 #define DT_EAGER_BYTES 256
 #define DT_EAGER_SLOTS 2048
-
-/* Process sets beside the world. */
-#define DT_SUBSETS_MAX 255
 
 typedef struct dt_backend dt_backend_t;
 typedef struct dt_task dt_task_t;
@@ -93,15 +93,6 @@ typedef struct dt_backend_ops {
      */
     void (*linger)(dt_backend_t *backend);
     /*
-     * A short allreduce in two steps that need no message between them. post lays `bytes` (at most
-     * DT_EAGER_BYTES) of input out for the other ranks; it may be done again as long as the slot
-     * was not taken. take reduces what all ranks have posted, when messages that were sent after
-     * it have told so; all ranks take a slot equally often. NULL in a backend without.
-     */
-    void (*post)(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes);
-    void (*take)(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction, void *out,
-                 size_t count);
-    /*
      * A backend for some of the ranks: `ranks` in the order of their numbers in it, this one among
      * them. All members call it with the same arguments, in any order with other calls and without
      * talking to each other; what it does with them follows from the arguments alone. `set` tells
@@ -114,6 +105,15 @@ typedef struct dt_backend_ops {
      */
     dtrain_status_t (*subset)(dt_backend_t *backend, const int *ranks, int num_ranks, int set,
                               dt_backend_t **subset);
+    /*
+     * A short allreduce in two steps that need no message between them. post lays `bytes` (at most
+     * DT_EAGER_BYTES) of input out for the other ranks; it may be done again as long as the slot
+     * was not taken. take reduces what all ranks have posted, when messages that were sent after
+     * it have told so; all ranks take a slot equally often. NULL in a backend without.
+     */
+    void (*post)(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes);
+    void (*take)(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction, void *out,
+                 size_t count);
 } dt_backend_ops_t;
 
 /* First member of every backend. */

@@ -27,6 +27,8 @@ typedef struct dt_control_message {
     int peer;            /* rank it came from, or that is lost */
     const uint8_t *data; /* valid until the next call of receive or destroy */
     size_t length;
+    int is_starved; /* LOST: the peer may live, but this rank has no memory for its message. Set by
+                       the caller to 0 before. */
 } dt_control_message_t;
 
 typedef struct dt_control dt_control_t;

@@ -2,6 +2,7 @@
 
 void dt_world_close(dt_world_t *world, int clean)
 {
+    dt_detector_destroy(world->detector); /* it wakes the control */
     if (world->control)
         world->control->ops->destroy(world->control);
     if (world->backend)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/cpu.h"
+#include "base/sigpipe.h"
 #include "core/coordinator.h"
 #include "core/runtime.h"
 
@@ -339,6 +340,9 @@ int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *a
     if (is_done(argument))
         return 1;
     dt_baton_t *baton = &runtime->baton;
+    dt_sigpipe_t held;
+    if (runtime->world.raises_sigpipe)
+        dt_sigpipe_hold(&held);
     atomic_fetch_add(&baton->helpers, 1);
     pthread_mutex_lock(&baton->gate);
     int done;
@@ -353,5 +357,7 @@ int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *a
     atomic_fetch_sub(&baton->helpers, 1);
     hand_over(runtime);
     pthread_mutex_unlock(&baton->gate);
+    if (runtime->world.raises_sigpipe)
+        dt_sigpipe_release(&held);
     return done;
 }

@@ -27,6 +27,12 @@
 /* How long rank 0 has to answer when an operation's deadline has passed. */
 #define ANSWER_NS (2 * DT_NS_PER_S)
 
+/* How long the detector has to say more about a rank whose control connection has ended. */
+#define DETECTOR_NS (60 * DT_NS_PER_MS)
+
+/* Whom an end concerns, when others have told it: they know. */
+#define NOBODY (-1)
+
 static int is_root(const dt_runtime_t *runtime)
 {
     return runtime->world.topology.rank == 0;
@@ -37,8 +43,15 @@ static int phase(dt_runtime_t *runtime)
     return atomic_load_explicit(&runtime->phase, memory_order_relaxed);
 }
 
+static int has_detector_news(const dt_runtime_t *runtime)
+{
+    return runtime->world.detector && dt_detector_has_news(runtime->world.detector);
+}
+
 int dt_coord_has_wish(dt_runtime_t *runtime)
 {
+    if (has_detector_news(runtime) && phase(runtime) != DT_PHASE_GONE)
+        return 1;
     if (phase(runtime) != DT_PHASE_RUNNING)
         return 0;
     return atomic_load(&runtime->wants_abort) == 1 ||
@@ -182,14 +195,17 @@ static dtrain_status_t send_to_all(dt_runtime_t *runtime)
     return DTRAIN_OK;
 }
 
-/* Ends the world on this rank, and tells the others when it is this rank that found out. */
-static void end_world(dt_runtime_t *runtime, dtrain_status_t status, const char *text, int is_told)
+/* Ends the world on this rank, and tells the others when it is this rank that found out: the end
+ * then concerns the rank `about`, else NOBODY. */
+static void end_world(dt_runtime_t *runtime, dtrain_status_t status, const char *text, int about)
 {
     if (phase(runtime) == DT_PHASE_GONE)
         return;
     dt_complete_all(runtime, status, text);
+    if (runtime->world.detector)
+        dt_detector_tell(runtime->world.detector, about, status, text);
     dt_log(status == DTRAIN_ERR_ABORTED ? DTRAIN_LOG_INFO : DTRAIN_LOG_ERROR, "core", "%s", text);
-    if (!runtime->world.control || (!is_root(runtime) && is_told))
+    if (!runtime->world.control || (!is_root(runtime) && about == NOBODY))
         return;
     dt_buffer_clear(&runtime->message);
     if (is_root(runtime)) {
@@ -201,13 +217,30 @@ static void end_world(dt_runtime_t *runtime, dtrain_status_t status, const char 
     }
 }
 
-static void take_lost(dt_runtime_t *runtime, int rank)
+static void end_own(dt_runtime_t *runtime, dtrain_status_t status, const char *text)
 {
-    runtime->is_unclean = 1;
+    end_world(runtime, status, text, runtime->world.topology.rank);
+}
+
+static void end_lost(dt_runtime_t *runtime, int rank)
+{
     char who[128], text[256];
     dt_topology_describe(&runtime->world.topology, rank, who, sizeof who);
     snprintf(text, sizeof text, "%s is lost: it died, or left without dtrain_shutdown", who);
-    end_world(runtime, DTRAIN_ERR_RANK_LOST, text, 0);
+    end_world(runtime, DTRAIN_ERR_RANK_LOST, text, rank);
+}
+
+/* A control connection has ended. The detector knows more, and mostly as soon: until it tells,
+ * nothing is done that needs the rank, in MPI above all. */
+static void take_lost(dt_runtime_t *runtime, int rank, int64_t now_ns)
+{
+    runtime->is_unclean = 1;
+    if (!runtime->world.detector) {
+        end_lost(runtime, rank);
+    } else if (runtime->lost_ns == 0) {
+        runtime->lost_rank = rank;
+        runtime->lost_ns = now_ns + DETECTOR_NS;
+    }
 }
 
 static dtrain_status_t take_end(dt_runtime_t *runtime, dt_reader_t *reader)
@@ -221,7 +254,7 @@ static dtrain_status_t take_end(dt_runtime_t *runtime, dt_reader_t *reader)
     snprintf(copy, sizeof copy, "%.*s", (int)length, text);
     if (status == DTRAIN_ERR_RANK_LOST)
         runtime->is_unclean = 1;
-    end_world(runtime, (dtrain_status_t)status, copy, 1);
+    end_world(runtime, (dtrain_status_t)status, copy, NOBODY);
     return DTRAIN_OK;
 }
 
@@ -257,7 +290,7 @@ static dtrain_status_t take_events(dt_runtime_t *runtime, int64_t now_ns, int *m
     dt_control_t *control = runtime->world.control;
     dtrain_status_t status = DTRAIN_OK;
     for (int i = 0; control && i < EVENTS_PER_STEP && status == DTRAIN_OK; i++) {
-        dt_control_message_t message;
+        dt_control_message_t message = {0};
         dt_control_event_t event = control->ops->receive(control, &message);
         if (event == DT_CONTROL_NONE)
             break;
@@ -266,10 +299,32 @@ static dtrain_status_t take_events(dt_runtime_t *runtime, int64_t now_ns, int *m
             continue;
         if (event == DT_CONTROL_MESSAGE)
             status = take_message(runtime, &message, now_ns);
+        else if (message.is_starved)
+            status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a message of rank %d",
+                             message.peer);
         else if (phase(runtime) == DT_PHASE_RUNNING)
-            take_lost(runtime, message.peer);
+            take_lost(runtime, message.peer, now_ns);
     }
     return status;
+}
+
+/* What was agreed before a rank was lost, and is here, still counts: a barrier that the rank has
+ * passed is passed by all. */
+static void take_detector_news(dt_runtime_t *runtime, int64_t now_ns)
+{
+    char text[DT_ERROR_MAX];
+    int moved = 1;
+    dtrain_status_t status = DTRAIN_OK;
+    while (moved && status == DTRAIN_OK) {
+        moved = 0;
+        status = take_events(runtime, now_ns, &moved);
+    }
+    status = dt_detector_take_news(runtime->world.detector, text, sizeof text);
+    if (status == DTRAIN_OK)
+        return;
+    if (status == DTRAIN_ERR_RANK_LOST)
+        runtime->is_unclean = 1;
+    end_own(runtime, status, text);
 }
 
 /* Sends every rank what of the verdict concerns it; rank 0 carries its part out. */
@@ -353,6 +408,16 @@ static dtrain_status_t say_bye(dt_runtime_t *runtime, int *moved)
     return status;
 }
 
+/* Appends which ranks are stopped, as far as is known. */
+static void add_silent(const dt_runtime_t *runtime, char *text, size_t cap)
+{
+    char silent[DT_ERROR_MAX / 2];
+    size_t length = strlen(text);
+    if (runtime->world.detector &&
+        dt_detector_describe_silent(runtime->world.detector, silent, sizeof silent) > 0)
+        snprintf(text + length, cap - length, "; %s", silent);
+}
+
 /* An operation whose deadline has passed. 1 when rank 0 is to be told. */
 static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_ns)
 {
@@ -377,8 +442,9 @@ static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_
                  "rank %d: %s %s passed its deadline after %.3g s, and rank 0 does not "
                  "answer: it is stopped, or cannot be reached",
                  runtime->world.topology.rank, kind, what, seconds);
+    add_silent(runtime, text, sizeof text);
     runtime->is_unclean = 1;
-    end_world(runtime, DTRAIN_ERR_TIMEOUT, text, 0);
+    end_own(runtime, DTRAIN_ERR_TIMEOUT, text);
     return 0;
 }
 
@@ -448,8 +514,21 @@ static dtrain_status_t progress(dt_runtime_t *runtime, int64_t now_ns, int *move
     return status;
 }
 
+/* A rank is lost, and the detector has a moment to say why. */
+static dtrain_status_t await_detector(dt_runtime_t *runtime, int64_t now_ns, int *moved)
+{
+    dtrain_status_t status = take_events(runtime, now_ns, moved);
+    if (now_ns >= runtime->lost_ns)
+        end_lost(runtime, runtime->lost_rank);
+    else if (runtime->lost_ns < runtime->check_ns)
+        runtime->check_ns = runtime->lost_ns;
+    return status;
+}
+
 static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
 {
+    if (runtime->lost_ns != 0)
+        return await_detector(runtime, now_ns, moved);
     dtrain_status_t status = take_submissions(runtime, now_ns, moved);
     if (status == DTRAIN_OK)
         status = say_bye(runtime, moved);
@@ -469,7 +548,9 @@ dt_step_t dt_coord_step(dt_runtime_t *runtime)
     int moved = 0;
     int64_t now_ns = runtime->clock.now(runtime->clock.context);
     if (atomic_load(&runtime->wants_abort) == 1)
-        end_world(runtime, DTRAIN_ERR_ABORTED, runtime->abort_text ? runtime->abort_text : "", 0);
+        end_own(runtime, DTRAIN_ERR_ABORTED, runtime->abort_text ? runtime->abort_text : "");
+    if (has_detector_news(runtime))
+        take_detector_news(runtime, now_ns);
     if (phase(runtime) == DT_PHASE_GONE) {
         (void)take_events(runtime, now_ns, &moved);
         return moved ? DT_STEP_BUSY : DT_STEP_IDLE;
@@ -479,11 +560,13 @@ dt_step_t dt_coord_step(dt_runtime_t *runtime)
         char text[DT_ERROR_MAX];
         snprintf(text, sizeof text, "rank %d: %.900s", runtime->world.topology.rank,
                  dt_last_error());
-        end_world(runtime, status, text, 0);
+        end_own(runtime, status, text);
         return DT_STEP_BUSY;
     }
     if (moved)
         return DT_STEP_BUSY;
+    if (runtime->lost_ns != 0)
+        return DT_STEP_IDLE;
     if (!dt_psets_is_idle(&runtime->psets))
         return DT_STEP_POLL;
     linger(runtime, now_ns);

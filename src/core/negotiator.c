@@ -74,13 +74,15 @@ struct dt_negotiator {
     int64_t free_id; /* -1: none */
     written_t *written;
     uint32_t num_written, written_capacity;
-    int is_partial;     /* some of them do not concern all ranks */
-    uint64_t *recent;   /* RECENT_COUNT hashes */
-    uint32_t *absent;   /* scratch: one entry a rank */
-    list_t waiting;     /* some ranks are missing; oldest first */
-    list_t decided;     /* for the next verdict, in order */
-    dt_rank_set_t gone; /* ranks that said BYE */
-    dt_rank_set_t some; /* scratch */
+    int is_partial;                 /* some of them do not concern all ranks */
+    uint64_t *recent;               /* RECENT_COUNT hashes */
+    uint32_t *absent;               /* scratch: one entry a rank */
+    list_t waiting;                 /* some ranks are missing; oldest first */
+    list_t decided;                 /* for the next verdict, in order */
+    dt_rank_set_t gone;             /* ranks that said BYE */
+    dt_rank_set_t some;             /* scratch */
+    dt_silent_fn_t describe_silent; /* or NULL */
+    void *silent_context;
 };
 
 static void list_append(list_t *list, tally_t *tally)
@@ -462,6 +464,12 @@ static dtrain_status_t take_request(dt_negotiator_t *negotiator, int rank,
     return status == DTRAIN_OK ? mark(negotiator, tally, rank, now_ns) : status;
 }
 
+void dt_negotiator_ask_silent(dt_negotiator_t *negotiator, dt_silent_fn_t describe, void *context)
+{
+    negotiator->describe_silent = describe;
+    negotiator->silent_context = context;
+}
+
 /* A rank's deadline for a name has passed. It may be decided by now: then that stands. */
 static void take_withdrawal(dt_negotiator_t *negotiator, int rank, double seconds, const char *name,
                             size_t length)
@@ -469,11 +477,14 @@ static void take_withdrawal(dt_negotiator_t *negotiator, int rank, double second
     tally_t *tally = dt_map_get(&negotiator->names, name, length);
     if (!tally || tally->is_decided || !dt_rank_set_has(&tally->ready, rank))
         return;
-    char missing[256], text[DT_ERROR_MAX], what[DT_KEY_TEXT_MAX];
+    char missing[256], silent[DT_ERROR_MAX / 3] = "", text[DT_ERROR_MAX], what[DT_KEY_TEXT_MAX];
     dt_rank_set_describe(missing_ranks(negotiator, tally), 0, missing, sizeof missing);
+    if (negotiator->describe_silent)
+        negotiator->describe_silent(negotiator->silent_context, silent, sizeof silent);
     snprintf(text, sizeof text,
-             "%s %s was given up by rank %d after its deadline of %.3g s: %s did not submit it",
-             tally_kind(tally), tally_what(tally, what), rank, seconds, missing);
+             "%s %s was given up by rank %d after its deadline of %.3g s: %s did not submit it%s%s",
+             tally_kind(tally), tally_what(tally, what), rank, seconds, missing,
+             silent[0] ? "; " : "", silent);
     decide_error(negotiator, tally, DTRAIN_ERR_TIMEOUT, text);
 }
 

@@ -29,6 +29,11 @@ typedef struct dt_negotiator dt_negotiator_t;
 dt_negotiator_t *dt_negotiator_create(const dt_topology_t *topology, const dt_psets_t *psets);
 void dt_negotiator_free(dt_negotiator_t *negotiator);
 
+/* Whom texts of deadlines ask for ranks that are stopped: writes them, or nothing; see
+ * dt_detector_describe_silent. */
+typedef size_t (*dt_silent_fn_t)(void *context, char *text, size_t cap);
+void dt_negotiator_ask_silent(dt_negotiator_t *negotiator, dt_silent_fn_t describe, void *context);
+
 /*
  * Takes in one rank's REPORT, without its header. INTERNAL when it is malformed or contradicts
  * what the rank reported before; OUT_OF_MEMORY. After an error the world cannot go on.

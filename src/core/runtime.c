@@ -20,6 +20,28 @@ static void operations_done(void *context, dt_operation_t *const *operations, in
     dt_complete_well(context, operations, n);
 }
 
+static void wake_engine(void *context)
+{
+    dt_runtime_t *runtime = context;
+    runtime->world.control->ops->wake(runtime->world.control);
+}
+
+static size_t describe_silent(void *context, char *text, size_t cap)
+{
+    return dt_detector_describe_silent(context, text, cap);
+}
+
+static dtrain_status_t start_detector(dt_runtime_t *runtime)
+{
+    const dt_detector_hooks_t hooks = {.notify = wake_engine, .context = runtime};
+    dt_detector_t *detector = runtime->world.detector;
+    if (!detector)
+        return DTRAIN_OK;
+    if (runtime->negotiator)
+        dt_negotiator_ask_silent(runtime->negotiator, describe_silent, detector);
+    return dt_detector_start(detector, &hooks);
+}
+
 dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
                                   const dt_clock_t *clock, dt_runtime_t **runtime_out)
 {
@@ -53,6 +75,8 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
         atomic_store(&runtime->phase, DT_PHASE_FAREWELL);
     if (status == DTRAIN_OK && dt_baton_start(runtime))
         status = no_memory();
+    if (status == DTRAIN_OK)
+        status = start_detector(runtime);
     if (status != DTRAIN_OK) {
         dt_runtime_destroy(runtime);
         return status;
@@ -61,9 +85,20 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     return DTRAIN_OK;
 }
 
+/* Without a word: for the others this rank is lost. */
 void dt_runtime_stop_thread(dt_runtime_t *runtime)
 {
     dt_baton_stop(runtime);
+    if (runtime->world.detector)
+        dt_detector_stop(runtime->world.detector);
+}
+
+/* Who leaves a world that has not ended, as after a failed init, is lost for the others. */
+static void leave_detector(dt_runtime_t *runtime)
+{
+    int phase = atomic_load(&runtime->phase);
+    if (runtime->world.detector && phase != DT_PHASE_RUNNING)
+        dt_detector_leave(runtime->world.detector, phase == DT_PHASE_FAREWELL);
 }
 
 /* By now no thread is on its way out of a blocking call, with a handle that is its own. */
@@ -82,6 +117,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_fault_point(DT_FAULT_SHUTDOWN_LEAVE);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
     dt_psets_abandon(&runtime->psets);
+    leave_detector(runtime);
     dt_psets_leave(&runtime->psets, is_clean);
     dt_world_close(&runtime->world, is_clean);
     /* Until here peers may have written to what was given up. */

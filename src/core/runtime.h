@@ -60,6 +60,8 @@ struct dt_runtime {
     int64_t data_ns;             /* when data last moved; 0: never */
     int64_t linger_ns;           /* when the idle backend is called next */
     _Atomic int has_said_bye;    /* [atomic] written with the baton */
+    int lost_rank;               /* its control connection has ended */
+    int64_t lost_ns;             /* when that ends the world at the latest; 0: none is lost */
     int is_unclean;              /* a rank died: nothing that needs all ranks may be called */
 };
 
@@ -107,7 +109,7 @@ dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime);
  * the caller's to keep away. */
 void dt_runtime_destroy(dt_runtime_t *runtime);
 
-/* Only stops the thread, at the exit of a process that did not shut down. */
+/* Only stops the threads, at the exit of a process that did not shut down. */
 void dt_runtime_stop_thread(dt_runtime_t *runtime);
 
 #endif

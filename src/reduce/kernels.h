@@ -24,7 +24,6 @@ typedef struct dt_kernel_job {
 typedef void (*dt_kernel_fn_t)(const dt_kernel_job_t *job);
 
 typedef struct dt_kernel_set {
-    const char *name;
     dt_kernel_fn_t reduce[DT_DTYPE_COUNT]; /* by dtrain_dtype_t; integers ignore the factors */
 } dt_kernel_set_t;
 

@@ -1,7 +1,7 @@
 /*
  * kernels.inc.h - the kernels, compiled once for each instruction set by kernels_<set>.c, which
- * defines DT_KERNELS (the table's name), DT_KERNELS_NAME (its text), DT_VECTOR_BYTES and
- * DT_VECTOR_NATIVE (1 where the set converts fp16 itself).
+ * defines DT_KERNELS (the table's name), DT_VECTOR_BYTES and DT_VECTOR_NATIVE (1 where the set
+ * converts fp16 itself).
  *
  * Memory is read once and written once. Two ways lead there: `direct` keeps a block of vectors
  * in registers from the sources to the destinations, for the sums that training is made of;
@@ -349,8 +349,7 @@ static void reduce_bool(const dt_kernel_job_t *job)
     reduce(DTRAIN_DTYPE_BOOL, job);
 }
 
-const dt_kernel_set_t DT_KERNELS = {.name = DT_KERNELS_NAME,
-                                    .reduce = {[DTRAIN_DTYPE_U8] = reduce_u8,
+const dt_kernel_set_t DT_KERNELS = {.reduce = {[DTRAIN_DTYPE_U8] = reduce_u8,
                                                [DTRAIN_DTYPE_I8] = reduce_i8,
                                                [DTRAIN_DTYPE_U16] = reduce_u16,
                                                [DTRAIN_DTYPE_I16] = reduce_i16,

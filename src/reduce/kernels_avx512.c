@@ -1,6 +1,5 @@
 /* kernels_avx512.c - the kernels for AVX-512 F, BW, VL and DQ. */
 #define DT_KERNELS dt_kernels_avx512
-#define DT_KERNELS_NAME "avx512"
 #define DT_VECTOR_BYTES 64
 #define DT_VECTOR_NATIVE 1
 #include "reduce/kernels.inc.h"

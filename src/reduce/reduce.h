@@ -55,13 +55,4 @@ dtrain_status_t dt_reduction_check(const dt_reduction_t *reduction);
 void dt_reduce(const dt_reduction_t *reduction, void *const *destinations, int num_destinations,
                const void *const *sources, int num_sources, size_t count);
 
-/*
- * The instruction set in use: "scalar", "avx2", "avx512" or "neon": the best that both this CPU
- * and the cap allow. dt_reduce_set_isa caps it ("auto" or "" for no cap; the name of another
- * architecture's set caps nothing) and returns 0, or -1 for an unknown name. Per process; it may
- * be called at any time, since the bits are the same.
- */
-const char *dt_reduce_isa(void);
-int dt_reduce_set_isa(const char *cap);
-
 #endif

@@ -235,6 +235,68 @@ DT_INLINE vec_t vec_product(dtrain_dtype_t type, vec_t a, vec_t b)
     }
 }
 
+/* Square roots, for F64 and types that are F32 in a vector; every CPU rounds them correctly. */
+DT_INLINE vec_t vec_sqrt(dtrain_dtype_t type, vec_t value)
+{
+#if DT_VECTOR_NATIVE && DT_VECTOR_BYTES == 64
+    return type == DTRAIN_DTYPE_F64 ? (vec_t)_mm512_sqrt_pd((__m512d)value)
+                                    : (vec_t)_mm512_sqrt_ps((__m512)value);
+#elif DT_VECTOR_NATIVE && DT_VECTOR_BYTES == 32
+    return type == DTRAIN_DTYPE_F64 ? (vec_t)_mm256_sqrt_pd((__m256d)value)
+                                    : (vec_t)_mm256_sqrt_ps((__m256)value);
+#elif DT_VECTOR_NATIVE
+    return type == DTRAIN_DTYPE_F64 ? (vec_t)vsqrtq_f64((float64x2_t)value)
+                                    : (vec_t)vsqrtq_f32((float32x4_t)value);
+#else
+    vec_f64_t f64 = (vec_f64_t)value;
+    vec_f32_t f32 = (vec_f32_t)value;
+    if (type == DTRAIN_DTYPE_F64) {
+        for (size_t i = 0; i < DT_VECTOR_BYTES / sizeof(double); i++)
+            f64[i] = __builtin_sqrt(f64[i]);
+        return (vec_t)f64;
+    }
+    for (size_t i = 0; i < DT_VECTOR_BYTES / sizeof(float); i++)
+        f32[i] = __builtin_sqrtf(f32[i]);
+    return (vec_t)f32;
+#endif
+}
+
+/* The lower and the upper half of a vector of F32, widened. */
+DT_INLINE vec_f64_t vec_low_f64(vec_t value)
+{
+#if DT_VECTOR_NATIVE && DT_VECTOR_BYTES == 64
+    return (vec_f64_t)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)value));
+#elif DT_VECTOR_NATIVE && DT_VECTOR_BYTES == 32
+    return (vec_f64_t)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)value));
+#elif DT_VECTOR_NATIVE
+    return (vec_f64_t)vcvt_f64_f32(vget_low_f32((float32x4_t)value));
+#else
+    vec_f32_t f32 = (vec_f32_t)value;
+    vec_f64_t f64;
+    for (size_t i = 0; i < DT_VECTOR_BYTES / sizeof(double); i++)
+        f64[i] = (double)f32[i];
+    return f64;
+#endif
+}
+
+DT_INLINE vec_f64_t vec_high_f64(vec_t value)
+{
+#if DT_VECTOR_NATIVE && DT_VECTOR_BYTES == 64
+    return (vec_f64_t)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)value, 1));
+#elif DT_VECTOR_NATIVE && DT_VECTOR_BYTES == 32
+    return (vec_f64_t)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)value, 1));
+#elif DT_VECTOR_NATIVE
+    return (vec_f64_t)vcvt_high_f64_f32((float32x4_t)value);
+#else
+    const size_t half = DT_VECTOR_BYTES / sizeof(double);
+    vec_f32_t f32 = (vec_f32_t)value;
+    vec_f64_t f64;
+    for (size_t i = 0; i < half; i++)
+        f64[i] = (double)f32[half + i];
+    return f64;
+#endif
+}
+
 /* A mask of the elements of a that are less than b's; a NaN is not. */
 DT_INLINE vec_t vec_less(dtrain_dtype_t type, vec_t a, vec_t b)
 {

@@ -54,11 +54,13 @@ void dt_schedule_places(const int64_t *counts, int n, int64_t *places)
         places[rank + 1] = places[rank] + counts[rank];
 }
 
-int64_t dt_schedule_longest(const int64_t *counts, int n)
+int64_t dt_schedule_longest(const int64_t *places, int n)
 {
     int64_t longest = 0;
-    for (int rank = 0; rank < n; rank++)
-        longest = counts[rank] > longest ? counts[rank] : longest;
+    for (int rank = 0; rank < n; rank++) {
+        int64_t length = places[rank + 1] - places[rank];
+        longest = length > longest ? length : longest;
+    }
     return longest;
 }
 

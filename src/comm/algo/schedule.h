@@ -39,10 +39,10 @@ dt_span_t dt_schedule_cut(dt_span_t span, int64_t segment, int64_t k);
 
 /*
  * Where each rank's part of a vector begins, of which counts[r] elements belong to rank r: n + 1
- * entries, the last one is where it ends. dt_schedule_longest is the longest part.
+ * entries, the last one is where it ends. dt_schedule_longest is the longest part's length.
  */
 void dt_schedule_places(const int64_t *counts, int n, int64_t *places);
-int64_t dt_schedule_longest(const int64_t *counts, int n);
+int64_t dt_schedule_longest(const int64_t *places, int n);
 
 /* The rank `step` (0 … n) places further on the ring of n, and as many back. */
 int dt_schedule_ahead(int rank, int n, int step);

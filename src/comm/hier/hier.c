@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/collective.h"
 
 /*
  * What a rank sends at most, to all others, of a vector that goes flat by its size. Measured with 2
@@ -35,7 +36,7 @@ typedef struct hier {
     dt_backend_t base;
     dt_backend_t *flat, *by_node;
     uint64_t flat_started, by_node_started;
-    int rank, size;
+    int rank, size, local_size;
     int same_order; /* both compute the same bits */
     int64_t flat_bytes;
     int *places; /* of all ranks: node times ranks of a node plus local rank */
@@ -59,11 +60,16 @@ static int goes_flat(const hier_t *hier, const dt_collective_t *collective)
 {
     const dt_reduction_t *reduction = &collective->reduction;
     int is_short = collective->count <= hier->flat_bytes / (int64_t)dt_dtype_size(reduction->dtype);
-    if (collective->kind == DT_BROADCAST)
-        return is_short;
-    if (!is_whole_in_parts(reduction))
+    switch (collective->kind) {
+    case DT_ALLGATHER:
+    case DT_EXCHANGE:
         return 1;
-    return is_short && (hier->same_order || !dt_dtype_is_float(reduction->dtype));
+    case DT_BROADCAST:
+        return is_short;
+    default:
+        return !is_whole_in_parts(reduction) ||
+               (is_short && (hier->same_order || !dt_dtype_is_float(reduction->dtype)));
+    }
 }
 
 /* ---- Tasks ------------------------------------------------------------------------------- */
@@ -178,7 +184,7 @@ static dtrain_status_t start_flat(hier_t *hier, hier_task_t *task, dt_collective
 static dtrain_status_t start_by_node(hier_t *hier, hier_task_t *task, dt_collective_t collective)
 {
     collective.sequence = hier->by_node_started;
-    if (collective.kind == DT_BROADCAST)
+    if (collective.kind == DT_BROADCAST || collective.kind == DT_REDUCE)
         collective.root = hier->places[collective.root];
     task->pieces = NULL;
     task->backend = hier->by_node;
@@ -187,22 +193,11 @@ static dtrain_status_t start_by_node(hier_t *hier, hier_task_t *task, dt_collect
     return status;
 }
 
-static dtrain_status_t check(const hier_t *hier, const dt_collective_t *collective)
-{
-    int has_root = collective->kind == DT_ALLREDUCE ||
-                   (collective->root >= 0 && collective->root < hier->size);
-    if (!has_root || dt_dtype_size(collective->reduction.dtype) == 0 || collective->num_pieces < 1)
-        return dt_fail(DTRAIN_ERR_INTERNAL,
-                       "a world of nodes was given type %d, root %d and %d pieces",
-                       (int)collective->reduction.dtype, collective->root, collective->num_pieces);
-    return DTRAIN_OK;
-}
-
 static dtrain_status_t hier_start(dt_backend_t *backend, const dt_collective_t *collective,
                                   dt_task_t **out)
 {
     hier_t *hier = (hier_t *)backend;
-    dtrain_status_t status = check(hier, collective);
+    dtrain_status_t status = dt_collective_check(collective, hier->size, 1, "a world of nodes");
     if (status != DTRAIN_OK)
         return status;
     hier_task_t *task = acquire_task(hier);
@@ -275,6 +270,29 @@ static void hier_linger(dt_backend_t *backend)
         hier->flat->ops->linger(hier->flat);
 }
 
+/* Ranks of one node, this one's, share its memory; others get a ring. */
+static dtrain_status_t hier_subset(dt_backend_t *backend, const int *ranks, int num_ranks, int set,
+                                   dt_backend_t **subset)
+{
+    hier_t *hier = (hier_t *)backend;
+    int node = hier->places[hier->rank] / hier->local_size;
+    int *local_ranks = dt_calloc((size_t)num_ranks, sizeof *local_ranks);
+    int is_near = 1;
+    if (!local_ranks)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a set of %d ranks", num_ranks);
+    for (int i = 0; i < num_ranks; i++) {
+        int is_rank = ranks[i] >= 0 && ranks[i] < hier->size;
+        is_near &= is_rank && hier->places[ranks[i]] / hier->local_size == node;
+        local_ranks[i] = is_rank ? hier->places[ranks[i]] % hier->local_size : -1;
+    }
+    dt_backend_t *by_node = hier->by_node;
+    dtrain_status_t status =
+        is_near ? by_node->ops->subset(by_node, local_ranks, num_ranks, set, subset)
+                : hier->flat->ops->subset(hier->flat, ranks, num_ranks, set, subset);
+    dt_free(local_ranks);
+    return status;
+}
+
 static const dt_backend_ops_t hier_ops = {
     .name = "hier",
     .start = hier_start,
@@ -284,6 +302,7 @@ static const dt_backend_ops_t hier_ops = {
     .allocate = hier_allocate,
     .deallocate = hier_deallocate,
     .linger = hier_linger,
+    .subset = hier_subset,
 };
 
 /* ---- Create ------------------------------------------------------------------------------ */
@@ -315,6 +334,7 @@ dtrain_status_t dt_hier_create(dt_backend_t *flat, dt_backend_t *by_node,
     hier->base = (dt_backend_t){.ops = &hier_ops, .takes_pieces = 1};
     hier->rank = topology->rank;
     hier->size = topology->size;
+    hier->local_size = topology->local_size;
     hier->flat_bytes = FLAT_TRAFFIC / topology->size;
     if (tuning && tuning->flat_bytes != 0)
         hier->flat_bytes = tuning->flat_bytes > 0 ? tuning->flat_bytes : 0;

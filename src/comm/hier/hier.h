@@ -7,6 +7,11 @@
  *     by node   reduces within the nodes first (comm/shm with its crossing): every byte of a share
  *               crosses the network as often as there are nodes.
  *
+ * Of the collectives that reduce, and of a broadcast, either does what the other does. An allgather
+ * and an exchange go flat: around the ring every byte enters a node once if the node's ranks follow
+ * each other, and between two ranks no way is shorter than the direct one. A set of ranks of one
+ * node is by_node's, any other is flat.
+ *
  * The choice must not show in the bits, or they would depend on what was fused with what. Flat, the
  * order is the canonical one of reduce.h. By node it is a tree over the ranks of each node and then
  * one over nodes, which is the same tree if nodes hold a power of two of consecutive ranks each.
@@ -32,9 +37,10 @@ typedef struct dt_hier_tuning {
 
 /*
  * Takes both backends over: `by_node` also on error, `flat` on success alone. `by_node` counts a
- * broadcast's root as node times ranks of a node plus local rank, and takes pieces. On destroy,
- * `flat` goes first, so it may own what the other borrows. The topology is not kept; it is
- * homogeneous. `tuning` may be NULL. OUT_OF_MEMORY.
+ * root as node times ranks of a node plus local rank, and takes pieces; but parts of a
+ * reduce-scatter come in the order of all ranks. On destroy, `flat` goes first, so it may own what
+ * the other borrows. The topology is not kept; it is homogeneous. `tuning` may be NULL.
+ * OUT_OF_MEMORY.
  */
 dtrain_status_t dt_hier_create(dt_backend_t *flat, dt_backend_t *by_node,
                                const dt_topology_t *topology, const dt_hier_tuning_t *tuning,

@@ -137,7 +137,8 @@ static dt_control_event_t control_receive(dt_control_t *base, dt_control_message
     control->taken = letter;
     if (!letter)
         return DT_CONTROL_NONE;
-    *message = (dt_control_message_t){letter->peer, letter->data, letter->length};
+    *message = (dt_control_message_t){
+        .peer = letter->peer, .data = letter->data, .length = letter->length};
     return letter->event;
 }
 

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_detect.h"
 #include "comm/mpi/mpi_node.h"
 #include "comm/mpi/mpi_p2p.h"
 #include "comm/ring/ring.h"
@@ -36,6 +37,20 @@ dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *re
                        "call dtrain_init, or died",
                        self->rank, self->size, (double)self->config->init_timeout_ns / 1e9, what);
     return status;
+}
+
+dtrain_status_t dt_mpi_bootstrap_agree(dt_mpi_bootstrap_t *self, dtrain_status_t status,
+                                       dtrain_status_t *worst)
+{
+    MPI_Request request;
+    self->words[0] = status;
+    dtrain_status_t step = dt_mpi_check(MPI_Iallreduce(&self->words[0], &self->words[1], 1,
+                                                       MPI_INT32_T, MPI_MIN, self->comm, &request),
+                                        "MPI_Iallreduce");
+    if (step == DTRAIN_OK)
+        step = dt_mpi_bootstrap_await(self, &request, "MPI_Iallreduce");
+    *worst = (dtrain_status_t)self->words[1];
+    return step;
 }
 
 /* ---- 1. The communicator ------------------------------------------------------------- */
@@ -94,7 +109,7 @@ static dtrain_status_t greet(dt_mpi_bootstrap_t *self, dtrain_status_t status)
 
 /* ---- 3. The control connections ------------------------------------------------------------ */
 
-/* Rank 0 has got word of a rank that failed where it could not connect any more. */
+/* Word of a rank that failed: rank 0 hears it from all, the others from rank 0. */
 static dtrain_status_t hear_failure(dt_mpi_bootstrap_t *self, int source)
 {
     MPI_Request request;
@@ -104,7 +119,8 @@ static dtrain_status_t hear_failure(dt_mpi_bootstrap_t *self, int source)
         "MPI_Irecv");
     if (status == DTRAIN_OK)
         status = dt_mpi_bootstrap_await(self, &request, "MPI_Irecv");
-    return status == DTRAIN_OK ? dt_mpi_hello_check(self->hellos, self->rank, self->size) : status;
+    self->has_heard |= status == DTRAIN_OK;
+    return status;
 }
 
 dtrain_status_t dt_mpi_bootstrap_poll(void *context)
@@ -114,35 +130,53 @@ dtrain_status_t dt_mpi_bootstrap_poll(void *context)
     MPI_Status probed;
     dtrain_status_t status = dt_mpi_check(
         MPI_Iprobe(MPI_ANY_SOURCE, FAILURE_TAG, self->comm, &found, &probed), "MPI_Iprobe");
-    if (status == DTRAIN_OK && found && self->rank == 0)
+    if (status == DTRAIN_OK && found)
         status = hear_failure(self, probed.MPI_SOURCE);
+    if (status == DTRAIN_OK && self->has_heard) /* also when the caller did not listen before */
+        status = dt_mpi_hello_check(self->hellos, self->rank, self->size);
     return status == DTRAIN_OK ? dt_mpi_watch_check(&self->watch) : status;
 }
 
-/* This rank fails, but MPI may still hold the message that tells the others why. */
+/* This rank fails, but MPI may still hold the message that tells the others why; and what others
+ * tell has to be taken, lest it come to a communicator that is gone. The last error stays. */
 static void settle(dt_mpi_bootstrap_t *self)
 {
+    char error[DT_ERROR_MAX];
     int64_t end = dt_now_ns() + SETTLE_NS;
     const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
-    while (dt_now_ns() < end) {
-        if (dt_mpi_bootstrap_poll(self) != DTRAIN_OK)
-            return;
+    dtrain_status_t status = DTRAIN_OK;
+    dt_text_format(error, sizeof error, "%s", dt_last_error());
+    while (dt_now_ns() < end && status != DTRAIN_ERR_RANK_LOST) {
+        status = dt_mpi_bootstrap_poll(self);
         nanosleep(&pause, NULL);
     }
+    dt_fail(status, "%s", error);
 }
 
-/* Rank 0 waits for this rank to connect, and tells the others when it hears that it cannot. */
-static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t status)
+static void tell(dt_mpi_bootstrap_t *self, int rank, int64_t limit_ns)
 {
     MPI_Request request;
+    if (MPI_Isend(&self->hellos[self->size], DT_MPI_HELLO_BYTES, MPI_BYTE, rank, FAILURE_TAG,
+                  self->comm, &request) == MPI_SUCCESS &&
+        dt_mpi_finish(&request, limit_ns, "MPI_Isend") != DTRAIN_OK)
+        self->is_pending = 1;
+}
+
+/* Rank 0 waits for this rank to connect, and tells the others when it hears that it cannot. When it
+ * is rank 0 that fails, the others may still be trying to reach it. */
+static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t status)
+{
     dt_mpi_hello_t *own = &self->hellos[self->size];
     /* Of a death rank 0 mostly knows, and it may be rank 0's. */
     int64_t limit = dt_now_ns() + (status == DTRAIN_ERR_RANK_LOST ? SETTLE_NS / 5 : SETTLE_NS);
     dt_mpi_hello_write(own, self->config, status);
-    if (MPI_Isend(own, DT_MPI_HELLO_BYTES, MPI_BYTE, 0, FAILURE_TAG, self->comm, &request) ==
-        MPI_SUCCESS)
-        self->is_pending = dt_mpi_finish(&request, limit, "MPI_Isend") != DTRAIN_OK;
+    if (self->rank != 0)
+        tell(self, 0, limit);
+    for (int rank = 1; self->rank == 0 && rank < self->size; rank++)
+        tell(self, rank, limit);
     settle(self);
+    if (self->has_heard) /* that is the cause */
+        return dt_mpi_hello_check(self->hellos, self->rank, self->size);
     return dt_fail(status, "%s", own->is.error);
 }
 
@@ -198,8 +232,9 @@ static dtrain_status_t connect_as_hub(dt_mpi_bootstrap_t *self)
     }
     int64_t left = self->deadline_ns - dt_now_ns();
     int64_t earlier = left / 4 < VERDICT_NS ? left / 4 : VERDICT_NS;
-    return dt_sock_accept(listener, self->size, self->deadline_ns - earlier, meanwhile,
-                          &self->world.control);
+    status = dt_sock_accept(listener, self->size, self->deadline_ns - earlier, meanwhile,
+                            &self->world.control);
+    return status == DTRAIN_OK ? status : tell_failure(self, status);
 }
 
 static dtrain_status_t connect_to_hub(dt_mpi_bootstrap_t *self)
@@ -230,6 +265,50 @@ static dtrain_status_t connect_control(dt_mpi_bootstrap_t *self)
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
+/* Brings all ranks to the same end of a step, which this one ends with `status`. */
+static dtrain_status_t conclude(dt_mpi_bootstrap_t *self, dtrain_status_t status, const char *what)
+{
+    char error[DT_ERROR_MAX];
+    dtrain_status_t worst = status;
+    dt_text_format(error, sizeof error, "%s", dt_last_error());
+    if (status == DTRAIN_ERR_TIMEOUT || status == DTRAIN_ERR_RANK_LOST || self->is_agreed)
+        return status;
+    dtrain_status_t agreed = dt_mpi_bootstrap_agree(self, status, &worst);
+    if (status != DTRAIN_OK)
+        dt_fail(status, "%s", error);
+    if (agreed != DTRAIN_OK || worst == DTRAIN_OK)
+        return status != DTRAIN_OK ? status : agreed;
+    self->is_agreed = 1;
+    if (status == DTRAIN_OK)
+        status = dt_fail(worst, "another rank cannot join (%s): %s", what, dt_status_string(worst));
+    return status;
+}
+
+/* A rank without memory must not leave the others waiting for it. */
+static dtrain_status_t reserve(dt_mpi_bootstrap_t *self)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    self->hellos = dt_calloc((size_t)self->size + 1, sizeof *self->hellos);
+    self->message = dt_calloc(1, sizeof *self->message);
+    if (!self->hellos || !self->message || self->is_starved)
+        status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a world of %d ranks", self->size);
+    return conclude(self, status, "memory");
+}
+
+/* What needs the other ranks, once all have memory. */
+static dtrain_status_t join(dt_mpi_bootstrap_t *self)
+{
+    dtrain_status_t status = conclude(self, connect_control(self), "control connections");
+    if (status != DTRAIN_OK)
+        return status;
+    self->is_agreed = 0;
+    status = conclude(self, dt_mpi_node_join(self), "shared memory");
+    if (status != DTRAIN_OK)
+        return status;
+    self->is_agreed = 0;
+    return conclude(self, dt_mpi_detect_join(self, all_share_sockets(self)), "failure detector");
+}
+
 dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
                                      dtrain_status_t status)
 {
@@ -238,20 +317,18 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
     dtrain_status_t step = duplicate(self, parent);
     if (step != DTRAIN_OK)
         return step;
-    self->hellos = dt_calloc((size_t)self->size + 1, sizeof *self->hellos);
-    self->message = dt_calloc(1, sizeof *self->message);
-    if (!self->hellos || !self->message)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a world of %d ranks", self->size);
-    if (status != DTRAIN_OK)
-        dt_fail(status, "%s", error);
-    status = greet(self, status);
-    if (status == DTRAIN_OK && self->size > 1)
-        status = connect_control(self);
-    if (status == DTRAIN_OK && self->size > 1)
-        status = dt_mpi_node_join(self);
-    if (status != DTRAIN_OK && self->is_agreed)
+    step = reserve(self);
+    if (step == DTRAIN_OK) {
+        if (status != DTRAIN_OK)
+            dt_fail(status, "%s", error);
+        step = greet(self, status);
+    }
+    if (step == DTRAIN_OK && self->size > 1)
+        step = join(self);
+    if (step != DTRAIN_OK && self->is_agreed)
         settle(self);
-    return status;
+    self->world.raises_sigpipe = self->p2p != NULL;
+    return step;
 }
 
 void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self)

@@ -2,10 +2,15 @@
  * mpi_bootstrap.h - how processes of MPI become a world:
  *
  *   1. the communicator is duplicated, so that our messages never meet the application's;
- *   2. each rank makes what it needs for itself, and tells all others how that went (mpi_hello.h);
+ *   2. all have memory for the rest, or none goes on; each rank makes what it needs for itself, and
+ * tells all others how that went (mpi_hello.h);
  *   3. rank 0 listens and broadcasts its address, the others connect (sock_control.h); rank 0's
  *      last word to them ends the set-up on all ranks alike;
- *   4. the ranks of each node share memory, if all nodes' can (mpi_node.h).
+ *   4. the ranks of each node share memory, if all nodes' can (mpi_node.h);
+ *   5. the failure detectors are connected (mpi_detect.h).
+ *
+ * A rank that fails in 3 or 4 goes on to an agreement, after which all fail alike and dtrain_init
+ * may be called again; but for a timeout or a lost rank, since nobody may be there to agree.
  *
  * Nothing blocks in MPI: every step is polled until the deadline. MPI moves nothing unless it is
  * called, so a rank that is through with a step and waits for something else goes on calling it.
@@ -43,6 +48,9 @@ typedef struct dt_mpi_bootstrap {
     dt_config_t *config;
     dt_mpi_hello_t *hellos; /* size entries, behind them one: this rank's own */
     dt_mpi_address_t *message;
+    int32_t words[2]; /* of dt_mpi_bootstrap_agree */
+    int has_heard;    /* of a rank that failed: it is in hellos */
+    int is_starved;   /* there was no memory for this struct itself: it is the last reserve */
     dt_mpi_watch_t watch;
     int num_watched;  /* ranks of this node that were there when all had joined */
     dt_p2p_t *p2p;    /* the backend's, which owns it */
@@ -59,6 +67,11 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
 /* For the steps: waits for a request until the deadline, with a text for users. */
 dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *request,
                                        const char *what);
+
+/* For the steps: *worst is OK when `status` is on all ranks, else that of one that failed. Needs no
+ * memory. */
+dtrain_status_t dt_mpi_bootstrap_agree(dt_mpi_bootstrap_t *self, dtrain_status_t status,
+                                       dtrain_status_t *worst);
 
 /* For the steps that wait for something else: makes MPI move, `context` being the bootstrap. */
 dtrain_status_t dt_mpi_bootstrap_poll(void *context);

@@ -1,13 +1,16 @@
 #include "comm/mpi/mpi_library.h"
 
+#include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_tuning.h"
 #include "comm/mpi/mpi_world.h"
 
 static struct {
@@ -51,6 +54,20 @@ static const char *level_name(int level)
     }
 }
 
+/*
+ * Open MPI 4 sends its help texts to mpirun and waits for the answer, inside whatever MPI call made
+ * it write one. When a peer's TCP connection ends there is one, and with some versions of PMIx no
+ * answer: MPI_Test never returns. Once MPI is up nobody misses them, so they are turned off, by the
+ * variable behind its parameter orte_execute_quiet, which cannot be set any more in another way.
+ * Where there is no such variable, as in Open MPI 5 and other MPIs, there is no such wait either.
+ */
+static void turn_help_texts_off(void)
+{
+    bool *is_quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet");
+    if (is_quiet)
+        *is_quiet = true;
+}
+
 static void finalize_at_exit(void)
 {
     pthread_mutex_lock(&library.lock);
@@ -65,6 +82,7 @@ static void finalize_at_exit(void)
 static dtrain_status_t initialize(void)
 {
     int level = MPI_THREAD_SINGLE;
+    dt_mpi_tune();
     dtrain_status_t status =
         dt_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
     if (status != DTRAIN_OK)
@@ -134,8 +152,10 @@ dtrain_status_t dt_mpi_library_enter(dtrain_mpi_threads_t threads, int has_comm,
     *may_call = 0;
     pthread_mutex_lock(&library.lock);
     dtrain_status_t status = enter(threads, has_comm, may_call);
-    if (status == DTRAIN_OK || *may_call)
+    if (status == DTRAIN_OK || *may_call) {
         library.num_worlds++;
+        turn_help_texts_off();
+    }
     pthread_mutex_unlock(&library.lock);
     return status;
 }

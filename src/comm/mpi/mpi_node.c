@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/hier/hier.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/p2p_subset.h"
@@ -26,25 +27,6 @@ typedef struct meeting {
     int32_t is_there;
     dt_sock_address_t address;
 } meeting_t;
-
-/* 1 when `value` is 1 on all ranks. */
-static dtrain_status_t agree(dt_mpi_bootstrap_t *self, int value, int *all)
-{
-    MPI_Request request;
-    int32_t *words = dt_calloc(2, sizeof *words);
-    if (!words)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the node");
-    words[0] = value;
-    dtrain_status_t status = dt_mpi_check(
-        MPI_Iallreduce(&words[0], &words[1], 1, MPI_INT32_T, MPI_MIN, self->comm, &request),
-        "MPI_Iallreduce");
-    if (status == DTRAIN_OK)
-        status = dt_mpi_bootstrap_await(self, &request, "MPI_Iallreduce");
-    *all = words[1];
-    if (!self->is_pending) /* else MPI may still write there */
-        dt_free(words);
-    return status;
-}
 
 /* Tells all ranks where every node meets. */
 static dtrain_status_t gather(dt_mpi_bootstrap_t *self, meeting_t *meetings)
@@ -142,12 +124,22 @@ static dtrain_status_t use_across_nodes(dt_mpi_bootstrap_t *self, dt_shm_node_t 
     const dt_topology_t *topology = &self->world.topology;
     dt_shm_cross_t cross = {.node = topology->cross_rank, .num_nodes = topology->num_nodes};
     dt_backend_t *by_node;
-    dtrain_status_t status = make_cross_ring(self, &cross.backend);
+    int *ranks = dt_calloc((size_t)topology->size, sizeof *ranks);
+    dtrain_status_t status = ranks
+                                 ? make_cross_ring(self, &cross.backend)
+                                 : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the nodes");
     if (status != DTRAIN_OK) {
+        dt_free(ranks);
         dt_shm_node_free(node);
         return status;
     }
+    for (int rank = 0; rank < topology->size; rank++) {
+        const dt_peer_t *peer = &topology->peers[rank];
+        ranks[peer->node * topology->local_size + peer->local_rank] = rank;
+    }
+    cross.ranks = ranks;
     status = dt_shm_create_across(node, NULL, &cross, &by_node);
+    dt_free(ranks);
     if (status != DTRAIN_OK)
         return status;
     return dt_hier_create(self->world.backend, by_node, topology, NULL, &self->world.backend);
@@ -182,20 +174,15 @@ static dtrain_status_t join(dt_mpi_bootstrap_t *self, meeting_t *meetings)
         node = meet(self, meeting, listener);
     else
         dt_sock_listener_free(listener);
-    int all = 0, done = 0;
+    dtrain_status_t worst = DTRAIN_OK;
     if (status == DTRAIN_OK)
-        status = agree(self, is_alone || node, &all);
-    if (status != DTRAIN_OK || !all) {
+        status = dt_mpi_bootstrap_agree(self, is_alone || node ? DTRAIN_OK : DTRAIN_ERR_UNSUPPORTED,
+                                        &worst);
+    if (status != DTRAIN_OK || worst != DTRAIN_OK) {
         dt_shm_node_free(node);
         return status;
     }
-    if (node)
-        status = use(self, node);
-    dtrain_status_t agreed = agree(self, status == DTRAIN_OK, &done);
-    if (status != DTRAIN_OK || agreed != DTRAIN_OK)
-        return status != DTRAIN_OK ? status : agreed;
-    return done ? DTRAIN_OK
-                : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "another rank has no memory to join its node");
+    return node ? use(self, node) : DTRAIN_OK;
 }
 
 dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
@@ -204,9 +191,16 @@ dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
         return DTRAIN_OK;
     dt_fault_point(DT_FAULT_INIT_SHARE);
     meeting_t *meetings = dt_calloc((size_t)self->size, sizeof *meetings);
-    if (!meetings)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the node");
-    dtrain_status_t status = join(self, meetings);
+    dtrain_status_t worst;
+    dtrain_status_t status =
+        dt_mpi_bootstrap_agree(self, meetings ? DTRAIN_OK : DTRAIN_ERR_OUT_OF_MEMORY, &worst);
+    if (status == DTRAIN_OK && worst == DTRAIN_OK)
+        status = join(self, meetings);
+    else if (status == DTRAIN_OK) {
+        self->is_agreed = 1;
+        status = dt_fail(worst, "%s has no memory to join its node",
+                         meetings ? "another rank" : "this rank");
+    }
     if (!self->is_pending)
         dt_free(meetings);
     return status;

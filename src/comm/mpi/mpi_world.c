@@ -1,12 +1,14 @@
 #include "comm/mpi/mpi_world.h"
 
 #include <mpi.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sigpipe.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_bootstrap.h"
@@ -15,6 +17,29 @@
 
 /* How long ranks that leave wait for each other. */
 #define MEET_NS (2 * DT_NS_PER_S)
+
+/* For a rank without memory to say so to the others. Taken for good when MPI may still write there.
+ */
+static dt_mpi_bootstrap_t last_reserve;
+static atomic_flag is_reserve_taken = ATOMIC_FLAG_INIT;
+
+/* NULL: there is not even the reserve. */
+static dt_mpi_bootstrap_t *make_bootstrap(void)
+{
+    dt_mpi_bootstrap_t *bootstrap = dt_calloc(1, sizeof *bootstrap);
+    if (bootstrap || atomic_flag_test_and_set(&is_reserve_taken))
+        return bootstrap;
+    last_reserve = (dt_mpi_bootstrap_t){.is_starved = 1};
+    return &last_reserve;
+}
+
+static void free_bootstrap(dt_mpi_bootstrap_t *bootstrap)
+{
+    if (bootstrap == &last_reserve)
+        atomic_flag_clear(&is_reserve_taken);
+    else
+        dt_free(bootstrap);
+}
 
 static dtrain_status_t check_comm(MPI_Comm comm)
 {
@@ -50,18 +75,21 @@ static int meet(dt_mpi_bootstrap_t *bootstrap)
 /* The context is the bootstrap, for its communicator. */
 static void leave(void *context, int clean)
 {
+    dt_sigpipe_t held;
     dt_mpi_bootstrap_t *bootstrap = context;
     int is_active = dt_mpi_is_active();
     if (!is_active)
         dt_log(DTRAIN_LOG_WARN, "mpi", "MPI was finalized before dtrain_shutdown");
     /* Where a rank may be dead nothing is called that waits for all. */
+    dt_sigpipe_hold(&held);
     if (clean && is_active)
         clean = meet(bootstrap);
     if (clean && is_active)
         MPI_Comm_free(&bootstrap->comm);
+    dt_sigpipe_release(&held);
     dt_mpi_library_leave(clean);
     if (!bootstrap->is_pending)
-        dt_free(bootstrap);
+        free_bootstrap(bootstrap);
 }
 
 /* Gives back a world that did not come to be; the error's text survives that. */
@@ -76,12 +104,15 @@ static dtrain_status_t abandon(dt_world_t world, int is_agreed, dtrain_status_t 
 static dtrain_status_t run(dt_mpi_bootstrap_t *bootstrap, MPI_Comm comm, dt_config_t *config,
                            dtrain_status_t status, dt_world_t *world)
 {
+    dt_sigpipe_t held;
     int64_t now = dt_now_ns();
     int64_t span = config->init_timeout_ns;
     bootstrap->comm = MPI_COMM_NULL;
     bootstrap->config = config;
     bootstrap->deadline_ns = span < DT_NEVER - now ? now + span : DT_NEVER;
+    dt_sigpipe_hold(&held);
     status = dt_mpi_bootstrap_run(bootstrap, comm, status);
+    dt_sigpipe_release(&held);
     dt_mpi_bootstrap_finish(bootstrap);
     bootstrap->config = NULL;
     dt_world_t made = bootstrap->world;
@@ -102,11 +133,12 @@ static dtrain_status_t join_comm(MPI_Comm comm, int has_comm, dt_config_t *confi
     if (status != DTRAIN_OK && !may_call)
         return status;
     dtrain_status_t fault = check_comm(comm);
-    dt_mpi_bootstrap_t *bootstrap = dt_calloc(1, sizeof *bootstrap);
+    dt_mpi_bootstrap_t *bootstrap = make_bootstrap();
     if (fault == DTRAIN_OK && !bootstrap)
         fault = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a world");
     if (fault != DTRAIN_OK || !bootstrap) {
-        dt_free(bootstrap);
+        if (bootstrap)
+            free_bootstrap(bootstrap);
         dt_mpi_library_leave(1);
         return fault;
     }

@@ -319,11 +319,11 @@ static const dt_backend_ops_t ring_ops = {
     .subset = ring_subset,
 };
 
-dtrain_status_t dt_ring_create(dt_p2p_t *p2p, const dt_ring_tuning_t *wanted,
+dtrain_status_t dt_ring_create(dt_p2p_t *p2p, const dt_ring_tuning_t *tuning,
                                dt_backend_t **backend)
 {
-    dt_ring_tuning_t tuning = fill_tuning(wanted, p2p->size);
-    int max_tasks = tuning.tag_count / (tuning.segments_in_flight * DT_RING_PHASES);
+    dt_ring_tuning_t filled = fill_tuning(tuning, p2p->size);
+    int max_tasks = filled.tag_count / (filled.segments_in_flight * DT_RING_PHASES);
     dt_ring_t *ring = dt_calloc(1, sizeof *ring + (size_t)max_tasks * sizeof ring->tasks[0]);
     if (!ring) {
         p2p->ops->destroy(p2p, 0);
@@ -331,8 +331,8 @@ dtrain_status_t dt_ring_create(dt_p2p_t *p2p, const dt_ring_tuning_t *wanted,
     }
     ring->base.ops = &ring_ops;
     ring->p2p = p2p;
-    ring->wanted = wanted ? *wanted : (dt_ring_tuning_t){0};
-    ring->tuning = tuning;
+    ring->wanted = tuning ? *tuning : (dt_ring_tuning_t){0};
+    ring->tuning = filled;
     ring->max_tasks = max_tasks;
     *backend = &ring->base;
     return DTRAIN_OK;

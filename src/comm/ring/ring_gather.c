@@ -119,16 +119,12 @@ int dt_ring_is_collected(const dt_ring_task_t *task, const dt_ring_slot_t *slot)
 
 void dt_ring_allgather_plan(dt_ring_t *ring, dt_ring_task_t *task)
 {
-    int64_t longest = 0;
+    int64_t longest = dt_schedule_longest(task->out_places, task->size);
     int is_short = task->size <= DIRECT_RANKS_MAX &&
                    task->count <= ring->tuning.direct_bytes / (int64_t)task->element_bytes;
     if (is_short || task->size == 1) {
         dt_ring_exchange_plan(ring, task);
         return;
-    }
-    for (int rank = 0; rank < task->size; rank++) {
-        int64_t length = task->out_places[rank + 1] - task->out_places[rank];
-        longest = length > longest ? length : longest;
     }
     task->path = DT_RING_PASS;
     task->segment =

@@ -50,11 +50,7 @@ static int64_t cut_shares(const dt_ring_t *ring, dt_ring_task_t *task)
         task->segment = dt_schedule_segment(task->count, task->size, task->element_bytes, most);
         return share.hi - share.lo;
     }
-    int64_t longest = 0;
-    for (int rank = 0; rank < task->size; rank++) {
-        int64_t length = task->in_places[rank + 1] - task->in_places[rank];
-        longest = length > longest ? length : longest;
-    }
+    int64_t longest = dt_schedule_longest(task->in_places, task->size);
     task->segment = dt_schedule_segment(longest, 1, task->element_bytes, most);
     return longest;
 }

@@ -55,6 +55,7 @@ typedef struct dt_shm_tuning {
     int64_t small_bytes; /* the same where some of it lies outside the heaps; -1: none */
     int64_t chunk_bytes; /* of a share that is in the arena at a time */
     int slots;           /* chunks in the arena at a time */
+    int64_t pull_bytes;  /* shortest private memory that a peer reads itself; -1: none */
 } dt_shm_tuning_t;
 
 /*
@@ -69,6 +70,9 @@ typedef struct dt_shm_cross {
     /* Of the ranks that have this local rank on all nodes; its ranks are the nodes' numbers. */
     dt_backend_t *backend;
     int node, num_nodes;
+    /* The ranks that counts are given for: entry node times ranks of a node plus rank in the node
+     * is the rank's number among all. Copied; NULL: the same number. */
+    const int *ranks;
 } dt_shm_cross_t;
 
 /*
@@ -78,8 +82,9 @@ typedef struct dt_shm_cross {
  *
  * Values of an element are combined in the node as by dt_reduce, and then the nodes' results,
  * divided and scaled at the end: all in the element's type, which is the wrong backend for what
- * loses by that. A broadcast's root is counted node by node: node times ranks of a node plus rank
- * in the node. `tuning` is the same on all nodes; tiny_bytes and small_bytes have no meaning.
+ * loses by that. Allgather and exchange are not for it. A root is counted node by node: node times
+ * ranks of a node plus rank in the node. `tuning` is the same on all nodes; tiny_bytes and
+ * small_bytes have no meaning.
  */
 dtrain_status_t dt_shm_create_across(dt_shm_node_t *node, const dt_shm_tuning_t *tuning,
                                      const dt_shm_cross_t *cross, dt_backend_t **backend);

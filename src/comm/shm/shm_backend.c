@@ -1,121 +1,37 @@
+#include "comm/shm/shm_backend.h"
+
 #include <string.h>
 
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/shm/shm_eager.h"
-#include "comm/shm/shm_stream.h"
-
-/*
- * Measured on 2 cores. A vector in library memory is as fast in one round as shared out (DIRECT) at
- * 1.5 KiB, for 2 and 4 ranks. One that is not, in one round as through the arena: at more than 32
- * KiB for 2 ranks and about 24 KiB for 4, since every rank reduces all of it.
- */
-#define TINY_BYTES_DEFAULT ((size_t)2 << 10)
-#define SMALL_TRAFFIC ((size_t)64 << 10) /* bytes times ranks */
-
-/*
- * Chunks of 32 to 256 KiB are equal for 2 ranks and large vectors. For 4 ranks 16 and 32 KiB are
- * the best: what matters is that all slots of a rank stay in its core's second-level cache. More
- * slots than 4 gain nothing, 2 are slower for short vectors.
- */
-#define CHUNK_TRAFFIC ((size_t)128 << 10)
-#define CHUNK_BYTES_MIN ((size_t)4 << 10)
-#define SLOTS_DEFAULT 4
-
-/*
- * Across nodes a chunk is a message to each of them, and all slots' chunks are on their way at
- * once: what matters is that messages are long enough to be worth their cost, and enough to fill
- * the way.
- */
-#define CROSS_TRAFFIC ((size_t)512 << 10)
-#define CROSS_CHUNK_BYTES_MIN ((size_t)32 << 10)
-#define CROSS_CHUNK_BYTES_MAX ((size_t)128 << 10)
-#define CROSS_SLOTS_DEFAULT 8
-#define SLOTS_MAX 64
-
-/* What of a heap is left to allocate begins at a multiple of this. */
-#define HUGE_PAGE ((size_t)2 << 20)
-
-/* Tasks whose memory is kept. */
-#define FREE_MAX 16
-
-typedef struct shm_backend {
-    dt_backend_t base;
-    dt_shm_node_t *node;
-    dt_shm_heap_t *heap;
-    dt_shm_stream_t stream;
-    dt_shm_eager_t *eager; /* NULL where there are other nodes */
-    dt_shm_task_t *free;   /* linked by `after` */
-    int num_free;
-} shm_backend_t;
-
-/* ---- Layout ------------------------------------------------------------------------------ */
-
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
-static size_t at_least(size_t bytes, size_t least)
-{
-    return bytes < least ? least : bytes;
-}
-
-static dt_shm_layout_t default_layout(size_t size, int crosses)
-{
-    dt_shm_layout_t layout = {.slots = SLOTS_DEFAULT,
-                              .tiny_bytes = TINY_BYTES_DEFAULT,
-                              .small_bytes = SMALL_TRAFFIC / size,
-                              .chunk_bytes = at_least(CHUNK_TRAFFIC / size, CHUNK_BYTES_MIN)};
-    if (!crosses)
-        return layout;
-    /* Every vector is shared out, and has a header. */
-    layout.tiny_bytes = layout.small_bytes = 0;
-    layout.slots = CROSS_SLOTS_DEFAULT;
-    layout.chunk_bytes = at_least(CROSS_TRAFFIC / size, CROSS_CHUNK_BYTES_MIN);
-    if (layout.chunk_bytes > CROSS_CHUNK_BYTES_MAX)
-        layout.chunk_bytes = CROSS_CHUNK_BYTES_MAX;
-    return layout;
-}
-
-dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size, int crosses)
-{
-    dt_shm_tuning_t wanted = tuning ? *tuning : (dt_shm_tuning_t){0};
-    dt_shm_layout_t layout = default_layout((size_t)size, crosses);
-    if (crosses)
-        wanted.tiny_bytes = wanted.small_bytes = 0;
-    if (wanted.tiny_bytes != 0)
-        layout.tiny_bytes = wanted.tiny_bytes > 0 ? (size_t)wanted.tiny_bytes : 0;
-    if (wanted.small_bytes != 0)
-        layout.small_bytes = wanted.small_bytes > 0 ? (size_t)wanted.small_bytes : 0;
-    if (wanted.chunk_bytes > 0)
-        layout.chunk_bytes = (size_t)wanted.chunk_bytes;
-    if (wanted.slots > 0)
-        layout.slots = wanted.slots < SLOTS_MAX ? wanted.slots : SLOTS_MAX;
-    layout.small_bytes = at_least(layout.small_bytes, layout.tiny_bytes);
-    layout.chunk_bytes = round_up(layout.chunk_bytes, DT_SHM_LINE);
-    layout.input_bytes = at_least(layout.chunk_bytes * (size_t)(size > 1 ? size - 1 : 1),
-                                  round_up(layout.small_bytes, DT_SHM_LINE));
-    layout.slot_bytes = layout.input_bytes + layout.chunk_bytes;
-    layout.arena_offset = round_up(DT_SHM_MAIL_OFFSET + sizeof(dt_shm_mail_t), DT_SHM_PAGE);
-    layout.eager_offset =
-        round_up(layout.arena_offset + (size_t)layout.slots * layout.slot_bytes, DT_SHM_PAGE);
-    layout.free_offset = round_up(layout.eager_offset + DT_SHM_EAGER_BYTES, HUGE_PAGE);
-    return layout;
-}
+#include "comm/collective.h"
+#include "comm/shm/shm_segment.h"
 
 /* ---- Tasks ------------------------------------------------------------------------------- */
 
-static dt_shm_task_t *acquire_task(shm_backend_t *shm)
+/* Ranks that counts are given for. */
+static int num_ranks(const dt_shm_stream_t *stream)
+{
+    return stream->size * (stream->cross ? stream->cross->num_nodes : 1);
+}
+
+static dt_shm_task_t *acquire_task(dt_shm_backend_t *shm)
 {
     dt_shm_task_t *task = shm->free;
-    if (!task)
-        return dt_calloc(1, sizeof *task);
+    size_t places = (size_t)num_ranks(&shm->stream) + 1;
+    if (!task) {
+        task = dt_calloc(1, sizeof *task + 2 * places * sizeof task->in_places[0]);
+        if (task) {
+            task->in_places = (int64_t *)(task + 1);
+            task->out_places = task->in_places + places;
+        }
+        return task;
+    }
     shm->free = task->after;
     shm->num_free--;
-    dt_shm_pieces_t pieces = task->pieces;
-    *task = (dt_shm_task_t){.pieces = pieces};
+    *task = (dt_shm_task_t){
+        .pieces = task->pieces, .in_places = task->in_places, .out_places = task->out_places};
     return task;
 }
 
@@ -125,9 +41,9 @@ static void free_task(dt_shm_task_t *task)
     dt_free(task);
 }
 
-static void recycle_task(shm_backend_t *shm, dt_shm_task_t *task)
+static void recycle_task(dt_shm_backend_t *shm, dt_shm_task_t *task)
 {
-    if (shm->num_free == FREE_MAX) {
+    if (shm->num_free == DT_SHM_FREE_MAX) {
         free_task(task);
         return;
     }
@@ -136,51 +52,61 @@ static void recycle_task(shm_backend_t *shm, dt_shm_task_t *task)
     shm->num_free++;
 }
 
-static dtrain_status_t check(const shm_backend_t *shm, const dt_collective_t *collective)
+static dtrain_status_t check(const dt_shm_backend_t *shm, const dt_collective_t *collective)
 {
-    const dt_shm_crossing_t *cross = shm->stream.cross;
-    int size = shm->stream.size * (cross ? cross->num_nodes : 1);
-    int is_known =
-        collective->kind == DT_ALLREDUCE ||
-        (collective->kind == DT_BROADCAST && collective->root >= 0 && collective->root < size);
-    int64_t count = 0;
-    for (int i = 0; i < collective->num_pieces; i++) {
-        int64_t more = collective->pieces[i].count;
-        count = more < 0 || count < 0 || more > INT64_MAX - count ? -1 : count + more;
-    }
-    if (!is_known || dt_dtype_size(collective->reduction.dtype) == 0 ||
-        collective->num_pieces < 1 || count != collective->count)
-        return dt_fail(DTRAIN_ERR_INTERNAL,
-                       "the shm backend was given kind %d, type %d, root %d and %d pieces of "
-                       "%lld elements",
-                       (int)collective->kind, (int)collective->reduction.dtype, collective->root,
-                       collective->num_pieces, (long long)collective->count);
-    return DTRAIN_OK;
+    int size = num_ranks(&shm->stream);
+    if (shm->stream.cross && (collective->kind == DT_ALLGATHER || collective->kind == DT_EXCHANGE))
+        return dt_fail(DTRAIN_ERR_INTERNAL, "kind %d was given to a node among others",
+                       (int)collective->kind);
+    return dt_collective_check(collective, size, 1, "the shm backend");
+}
+
+static int holds(const dt_shm_backend_t *shm, const void *memory, int64_t count, size_t element)
+{
+    return count == 0 || dt_shm_heap_holds(shm->heap, memory, (size_t)count * element);
 }
 
 /* Whether the others can reach all that they need of this rank's pieces. */
-static int is_in_heap(const shm_backend_t *shm, const dt_collective_t *collective)
+static int is_reachable(const dt_shm_backend_t *shm, const dt_collective_t *collective)
 {
+    const dt_shm_stream_t *stream = &shm->stream;
     size_t element = dt_dtype_size(collective->reduction.dtype);
-    int is_broadcast = collective->kind == DT_BROADCAST;
-    if (is_broadcast && (shm->stream.cross || collective->root != shm->stream.rank))
+    int is_written =
+        !stream->cross && (collective->kind == DT_ALLREDUCE ||
+                           (collective->kind == DT_REDUCE && collective->root == stream->rank));
+    if (collective->kind == DT_BROADCAST && (stream->cross || collective->root != stream->rank))
         return 0;
+    if (dt_collective_has_counts(collective)) {
+        int64_t count = dt_collective_in_count(collective, stream->rank, num_ranks(stream));
+        return holds(shm, collective->pieces[0].in, count, element);
+    }
     for (int i = 0; i < collective->num_pieces; i++) {
         const dt_piece_t *piece = &collective->pieces[i];
-        size_t bytes = (size_t)piece->count * element;
-        if (bytes == 0)
-            continue;
-        if (!dt_shm_heap_holds(shm->heap, piece->in, bytes) ||
-            (!is_broadcast && !dt_shm_heap_holds(shm->heap, piece->out, bytes)))
+        if (!holds(shm, piece->in, piece->count, element) ||
+            (is_written && !holds(shm, piece->out, piece->count, element)))
             return 0;
     }
     return 1;
 }
 
+static void fill_places(const dt_shm_backend_t *shm, dt_shm_task_t *task)
+{
+    const dt_collective_t *collective = &task->collective;
+    int size = num_ranks(&shm->stream);
+    if (collective->kind == DT_REDUCE_SCATTER || collective->kind == DT_EXCHANGE)
+        dt_schedule_places(collective->counts, size, task->in_places);
+    for (int rank = 0; collective->kind == DT_REDUCE && rank <= size; rank++)
+        task->in_places[rank] = rank <= collective->root ? 0 : collective->count;
+    if (collective->kind == DT_ALLGATHER)
+        dt_schedule_places(collective->counts, size, task->out_places);
+    if (collective->kind == DT_EXCHANGE)
+        dt_schedule_places(collective->recv_counts, size, task->out_places);
+}
+
 static dtrain_status_t shm_start(dt_backend_t *backend, const dt_collective_t *collective,
                                  dt_task_t **out)
 {
-    shm_backend_t *shm = (shm_backend_t *)backend;
+    dt_shm_backend_t *shm = (dt_shm_backend_t *)backend;
     dtrain_status_t status = check(shm, collective);
     if (status != DTRAIN_OK)
         return status;
@@ -192,7 +118,8 @@ static dtrain_status_t shm_start(dt_backend_t *backend, const dt_collective_t *c
     }
     task->status = DTRAIN_IN_PROGRESS;
     task->collective = *collective;
-    task->in_heap = is_in_heap(shm, collective);
+    task->reachable = is_reachable(shm, collective);
+    fill_places(shm, task);
     dt_shm_stream_add(&shm->stream, task);
     *out = (dt_task_t *)task;
     return DTRAIN_OK;
@@ -200,7 +127,7 @@ static dtrain_status_t shm_start(dt_backend_t *backend, const dt_collective_t *c
 
 static dtrain_status_t shm_progress(dt_backend_t *backend, dt_task_t *handle)
 {
-    shm_backend_t *shm = (shm_backend_t *)backend;
+    dt_shm_backend_t *shm = (dt_shm_backend_t *)backend;
     dt_shm_task_t *task = (dt_shm_task_t *)handle;
     if (task->status == DTRAIN_IN_PROGRESS)
         dt_shm_stream_drive(&shm->stream);
@@ -212,7 +139,7 @@ static dtrain_status_t shm_progress(dt_backend_t *backend, dt_task_t *handle)
 /* A task that is given up stays where it is: the stream ends with it. */
 static void shm_release(dt_backend_t *backend, dt_task_t *handle)
 {
-    shm_backend_t *shm = (shm_backend_t *)backend;
+    dt_shm_backend_t *shm = (dt_shm_backend_t *)backend;
     dt_shm_task_t *task = (dt_shm_task_t *)handle;
     if (task->status != DTRAIN_OK)
         return;
@@ -231,7 +158,7 @@ static void shm_release(dt_backend_t *backend, dt_task_t *handle)
 
 static dtrain_status_t shm_allocate(dt_backend_t *backend, size_t bytes, void **memory)
 {
-    shm_backend_t *shm = (shm_backend_t *)backend;
+    dt_shm_backend_t *shm = (dt_shm_backend_t *)backend;
     void *found = dt_shm_heap_allocate(shm->heap, bytes);
     if (!found)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
@@ -243,7 +170,7 @@ static dtrain_status_t shm_allocate(dt_backend_t *backend, size_t bytes, void **
 
 static int shm_deallocate(dt_backend_t *backend, void *memory)
 {
-    shm_backend_t *shm = (shm_backend_t *)backend;
+    dt_shm_backend_t *shm = (dt_shm_backend_t *)backend;
     return dt_shm_heap_release(shm->heap, memory);
 }
 
@@ -251,13 +178,13 @@ static int shm_deallocate(dt_backend_t *backend, void *memory)
 
 static void shm_post(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes)
 {
-    dt_shm_eager_post(((shm_backend_t *)backend)->eager, slot, in, bytes);
+    dt_shm_eager_post(((dt_shm_backend_t *)backend)->eager, slot, in, bytes);
 }
 
 static void shm_take(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction,
                      void *out, size_t count)
 {
-    dt_shm_eager_take(((shm_backend_t *)backend)->eager, slot, reduction, out, count);
+    dt_shm_eager_take(((dt_shm_backend_t *)backend)->eager, slot, reduction, out, count);
 }
 
 /* ---- Create and destroy ------------------------------------------------------------------ */
@@ -271,25 +198,63 @@ static void free_list(dt_shm_task_t *task)
     }
 }
 
-/* The others see the heap until they leave too, so nobody is waited for. */
-static void shm_destroy(dt_backend_t *backend, int clean)
+static void free_crossing(dt_shm_crossing_t *cross)
 {
-    shm_backend_t *shm = (shm_backend_t *)backend;
-    dt_shm_crossing_t *cross = shm->stream.cross;
-    if (cross) /* first: messages may still be on their way to a slot */
-        cross->backend->ops->destroy(cross->backend, clean);
+    if (!cross)
+        return;
+    dt_free(cross->ranks);
+    dt_free(cross->counts);
     dt_free(cross);
-    free_list(shm->stream.head);
+}
+
+void dt_shm_backend_free(dt_shm_backend_t *shm)
+{
+    dt_shm_stream_t *stream = &shm->stream;
+    free_list(stream->head);
     free_list(shm->free);
-    dt_free(shm->stream.boards);
-    dt_free(shm->stream.sources);
-    dt_free(shm->stream.destinations);
+    free_crossing(stream->cross);
+    dt_free(stream->past);
+    dt_free(stream->heaps);
+    dt_free(stream->boards);
+    dt_free(stream->channels);
+    dt_free(stream->sources);
+    dt_free(stream->destinations);
+    dt_free(shm->own);
     dt_shm_eager_free(shm->eager);
-    dt_shm_heap_free(shm->heap);
-    dt_shm_node_free(shm->node);
     dt_free(shm);
 }
 
+/* The others see the heap until they leave too, so nobody is waited for. */
+static void shm_destroy(dt_backend_t *backend, int clean)
+{
+    dt_shm_backend_t *shm = (dt_shm_backend_t *)backend;
+    dt_shm_crossing_t *cross = shm->stream.cross;
+    if (shm->parent) {
+        dt_shm_set_leave(shm, clean);
+        dt_shm_backend_free(shm);
+        return;
+    }
+    if (cross) /* first: messages may still be on their way to a slot */
+        cross->backend->ops->destroy(cross->backend, clean);
+    for (int i = 0; i < DT_SUBSETS_MAX; i++)
+        dt_free(shm->pasts[i]);
+    dt_shm_heap_free(shm->heap);
+    dt_shm_node_free(shm->node);
+    dt_shm_backend_free(shm);
+}
+
+const dt_backend_ops_t dt_shm_plain_ops = {
+    .name = "shm",
+    .start = shm_start,
+    .progress = shm_progress,
+    .release = shm_release,
+    .destroy = shm_destroy,
+    .allocate = shm_allocate,
+    .deallocate = shm_deallocate,
+    .subset = dt_shm_subset,
+};
+
+/* What is laid out in this node alone is of no use where there are others. */
 static const dt_backend_ops_t shm_ops = {
     .name = "shm",
     .start = shm_start,
@@ -300,36 +265,51 @@ static const dt_backend_ops_t shm_ops = {
     .deallocate = shm_deallocate,
     .post = shm_post,
     .take = shm_take,
+    .subset = dt_shm_subset,
 };
 
-/* What is reduced in this node alone is of no use. */
-static const dt_backend_ops_t across_ops = {
-    .name = "shm",
-    .start = shm_start,
-    .progress = shm_progress,
-    .release = shm_release,
-    .destroy = shm_destroy,
-    .allocate = shm_allocate,
-    .deallocate = shm_deallocate,
-};
-
-static int fill_stream(dt_shm_stream_t *stream, const dt_shm_node_t *node)
+int dt_shm_backend_fill_stream(dt_shm_backend_t *shm, int rank, int size, uint8_t *const *heaps,
+                               size_t offset)
 {
-    size_t size = (size_t)node->mapping->size;
-    stream->rank = node->rank;
-    stream->size = node->mapping->size;
-    stream->boards = dt_calloc(size, sizeof *stream->boards);
-    stream->sources = dt_calloc(size, sizeof *stream->sources);
+    dt_shm_stream_t *stream = &shm->stream;
+    size_t entries = (size_t)size;
+    stream->rank = rank;
+    stream->size = size;
+    stream->heaps = dt_calloc(entries, sizeof *stream->heaps);
+    stream->boards = dt_calloc(entries, sizeof *stream->boards);
+    stream->channels = dt_calloc(entries, sizeof *stream->channels);
+    stream->sources = dt_calloc(entries, sizeof *stream->sources);
     /* Two are needed also in a node of one. */
-    stream->destinations = dt_calloc(size + 1, sizeof *stream->destinations);
-    if (!stream->boards || !stream->sources || !stream->destinations)
+    stream->destinations = dt_calloc(entries + 1, sizeof *stream->destinations);
+    if (!stream->heaps || !stream->boards || !stream->channels || !stream->sources ||
+        !stream->destinations)
         return -1;
-    for (int rank = 0; rank < stream->size; rank++)
-        stream->boards[rank] = (dt_shm_board_t *)dt_shm_mapping_heap(node->mapping, rank);
+    for (int i = 0; i < size; i++) {
+        stream->heaps[i] = heaps[i];
+        stream->boards[i] = (dt_shm_board_t *)(heaps[i] + offset);
+    }
+    stream->num_chunks = stream->base;
+    for (int i = 0; i < DT_SHM_STAGES; i++)
+        stream->stages[i].chunk = stream->base;
+    stream->headers_made = stream->headers_posted = stream->base;
+    stream->headers_freed = stream->headers_decided = stream->base;
     return 0;
 }
 
-static int make_eager(shm_backend_t *shm)
+static int fill_world_stream(dt_shm_backend_t *shm)
+{
+    const dt_shm_mapping_t *mapping = shm->node->mapping;
+    uint8_t **heaps = dt_calloc((size_t)mapping->size, sizeof *heaps);
+    if (!heaps)
+        return -1;
+    for (int rank = 0; rank < mapping->size; rank++)
+        heaps[rank] = dt_shm_mapping_heap(mapping, rank);
+    int result = dt_shm_backend_fill_stream(shm, shm->node->rank, mapping->size, heaps, 0);
+    dt_free(heaps);
+    return result;
+}
+
+static int make_eager(dt_shm_backend_t *shm)
 {
     const dt_shm_stream_t *stream = &shm->stream;
     uint8_t **places = dt_calloc((size_t)stream->size, sizeof *places);
@@ -342,33 +322,50 @@ static int make_eager(shm_backend_t *shm)
     return shm->eager ? 0 : -1;
 }
 
-static dt_shm_crossing_t *make_crossing(const dt_shm_cross_t *cross, int slots)
+/* Counts and their memory for every slot's flight; NULL: no memory. */
+static dt_shm_crossing_t *make_crossing(const dt_shm_cross_t *cross, int local_size, int slots)
 {
+    size_t nodes = (size_t)cross->num_nodes;
+    size_t ranks = nodes * (size_t)local_size;
     dt_shm_crossing_t *made = dt_calloc(1, sizeof *made + (size_t)slots * sizeof made->flights[0]);
-    if (made) {
-        made->backend = cross->backend;
-        made->node = cross->node;
-        made->num_nodes = cross->num_nodes;
+    if (!made)
+        return NULL;
+    made->backend = cross->backend;
+    made->node = cross->node;
+    made->num_nodes = cross->num_nodes;
+    made->ranks = dt_calloc(ranks, sizeof *made->ranks);
+    made->counts = dt_calloc(nodes * (size_t)slots, sizeof *made->counts);
+    if (!made->ranks || !made->counts) {
+        free_crossing(made);
+        return NULL;
     }
+    for (size_t i = 0; i < ranks; i++)
+        made->ranks[i] = cross->ranks ? cross->ranks[i] : (int)i;
+    for (int slot = 0; slot < slots; slot++)
+        made->flights[slot].counts = made->counts + (size_t)slot * nodes;
     return made;
 }
 
 /* Takes over what it is given, also on error. */
-static dtrain_status_t fill_backend(shm_backend_t *shm, dt_shm_node_t *node,
+static dtrain_status_t fill_backend(dt_shm_backend_t *shm, dt_shm_node_t *node,
                                     const dt_shm_layout_t *layout, dt_shm_crossing_t *crossing)
 {
     const dt_shm_mapping_t *mapping = node->mapping;
-    shm->base.ops = crossing ? &across_ops : &shm_ops;
+    size_t free_offset = dt_shm_layout_free_offset(layout, mapping->bytes);
+    shm->base.ops = crossing ? &dt_shm_plain_ops : &shm_ops;
     shm->base.takes_pieces = 1;
     shm->node = node;
     shm->stream.layout = *layout;
     shm->stream.cross = crossing;
-    shm->heap = dt_shm_heap_create(dt_shm_mapping_heap(mapping, node->rank) + layout->free_offset,
-                                   mapping->bytes - layout->free_offset);
-    if (!shm->heap || fill_stream(&shm->stream, node) != 0 || (!crossing && make_eager(shm))) {
+    shm->sets_offset = layout->end;
+    shm->set_bytes = dt_shm_layout_set_bytes(layout, mapping->bytes);
+    shm->heap = dt_shm_heap_create(dt_shm_mapping_heap(mapping, node->rank) + free_offset,
+                                   mapping->bytes - free_offset);
+    if (!shm->heap || fill_world_stream(shm) != 0 || (!crossing && make_eager(shm) != 0)) {
         shm_destroy(&shm->base, 0);
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for the shm backend");
     }
+    dt_shm_stream_open(&shm->stream);
     return DTRAIN_OK;
 }
 
@@ -377,20 +374,23 @@ static dtrain_status_t create(dt_shm_node_t *node, const dt_shm_tuning_t *tuning
                               const dt_shm_cross_t *cross, dt_backend_t **backend)
 {
     size_t heap_bytes = node->mapping->bytes;
-    dt_shm_layout_t layout = dt_shm_layout_make(tuning, node->mapping->size, cross != NULL);
-    shm_backend_t *shm = dt_calloc(1, sizeof *shm);
-    dt_shm_crossing_t *crossing = cross ? make_crossing(cross, layout.slots) : NULL;
-    if (!shm || (cross && !crossing) || layout.free_offset >= heap_bytes) {
+    int size = node->mapping->size;
+    dt_shm_layout_t layout = dt_shm_layout_make(tuning, size, cross ? cross->num_nodes : 0);
+    size_t free_offset = dt_shm_layout_free_offset(&layout, heap_bytes);
+    dt_shm_backend_t *shm = dt_calloc(1, sizeof *shm);
+    dt_shm_crossing_t *crossing = cross ? make_crossing(cross, size, layout.slots) : NULL;
+    if (!shm || (cross && !crossing) || free_offset >= heap_bytes) {
         dt_free(shm);
-        dt_free(crossing);
+        free_crossing(crossing);
         if (cross)
             cross->backend->ops->destroy(cross->backend, 0);
         dt_shm_node_free(node);
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
                        "no memory for the shm backend, which takes %zu bytes of each rank's %zu of "
                        "shared memory",
-                       layout.free_offset, heap_bytes);
+                       free_offset, heap_bytes);
     }
+    shm->tuning = tuning ? *tuning : (dt_shm_tuning_t){0};
     dtrain_status_t status = fill_backend(shm, node, &layout, crossing);
     if (status == DTRAIN_OK)
         *backend = &shm->base;

@@ -29,6 +29,7 @@ typedef struct partner {
     dt_shm_reader_t reader;
     _Atomic int *dozing; /* [shared] theirs */
     presence_t presence;
+    int is_starved; /* the other control had no memory for a message of it */
 } partner_t;
 
 typedef struct shm_control {
@@ -124,8 +125,10 @@ static dt_control_event_t read_base(shm_control_t *control, dt_control_message_t
         if (!partner)
             return event;
         /* A partner's message there only wakes. */
-        if (event == DT_CONTROL_LOST && partner->presence == HERE)
+        if (event == DT_CONTROL_LOST && partner->presence == HERE) {
             partner->presence = LEAVING;
+            partner->is_starved = message->is_starved;
+        }
     }
 }
 
@@ -136,6 +139,7 @@ static dt_control_event_t tell_lost(shm_control_t *control, dt_control_message_t
         if (partner->presence != LEAVING)
             continue;
         partner->presence = GONE;
+        message->is_starved = partner->is_starved || partner->reader.message.failed;
         message->peer = partner->rank;
         message->data = NULL;
         message->length = 0;

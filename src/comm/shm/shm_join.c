@@ -110,7 +110,7 @@ static dtrain_status_t run_host(host_t *host, const dt_sock_listener_t *listener
     dtrain_status_t status = dt_shm_mapping_create(host->size, 0, &host->mapping, &host->heaps[0]);
     if (host->size > 1) {
         /* Also without a heap of its own, so that the others hear of it. */
-        dtrain_status_t gathered = dt_sock_gather(listener, host->size, patience->deadline_ns,
+        dtrain_status_t gathered = dt_sock_gather(listener, host->size, NULL, patience->deadline_ns,
                                                   patience->meanwhile, host->sockets);
         status = gathered == DTRAIN_OK ? status : gathered;
     }
@@ -242,7 +242,7 @@ static dtrain_status_t run_guest(guest_t *guest, const dt_sock_address_t *addres
 {
     dtrain_status_t made = dt_shm_mapping_create(guest->size, 0, &guest->mapping, &guest->heap);
     dt_shm_packet_t heap = dt_shm_packet_of(made);
-    dtrain_status_t status = dt_sock_reach(address, rank, 1, guest->patience.deadline_ns,
+    dtrain_status_t status = dt_sock_reach(address, rank, NULL, 1, guest->patience.deadline_ns,
                                            guest->patience.meanwhile, &guest->socket);
     if (status == DTRAIN_OK)
         status = hear(guest);

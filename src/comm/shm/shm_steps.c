@@ -25,8 +25,15 @@ static void fill_arena(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint6
     }
 }
 
+static int has_counts(const dt_shm_task_t *task)
+{
+    return task->path == DT_SHM_SCATTER || task->path == DT_SHM_GATHER;
+}
+
 dt_shm_step_t dt_shm_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk)
 {
+    if (has_counts(task))
+        return dt_shm_counts_fill(stream, task, chunk);
     int relays = task->path == DT_SHM_RELAY && task->collective.root == stream->rank;
     int writes = task->path == DT_SHM_SMALL || task->path == DT_SHM_ARENA ||
                  (relays && !stream->cross); /* across nodes the result's place is used */
@@ -44,6 +51,12 @@ dt_shm_step_t dt_shm_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t
 }
 
 /* ---- Reduce ------------------------------------------------------------------------------ */
+
+/* Of a reduce only the root has an output. */
+static int has_output(const dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    return task->collective.kind != DT_REDUCE || task->collective.root == stream->rank;
+}
 
 static void combine(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_part_t part,
                     int num_destinations)
@@ -70,30 +83,37 @@ static void reduce_small(dt_shm_stream_t *stream, const dt_shm_task_t *task, uin
 static void reduce_segment(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint64_t chunk)
 {
     dt_span_t span = dt_shm_segment(stream, task, stream->rank, chunk);
-    int num_destinations = stream->size > 1 ? 2 : 1;
+    int is_shared = stream->size > 1 && task->collective.kind == DT_ALLREDUCE;
     dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
         size_t offset = (size_t)part.begin * task->pieces.element_bytes;
+        int num_destinations = 0;
         for (int rank = 0; rank < stream->size; rank++) {
             if (rank != stream->rank)
                 stream->sources[rank] = dt_shm_input(stream, rank, stream->rank, chunk) + offset;
         }
         stream->sources[stream->rank] = dt_shm_pieces_in(&task->pieces, part);
-        stream->destinations[0] = dt_shm_pieces_out(&task->pieces, part);
-        stream->destinations[1] = dt_shm_result(stream, stream->rank, chunk) + offset;
+        if (has_output(stream, task))
+            stream->destinations[num_destinations++] = dt_shm_pieces_out(&task->pieces, part);
+        if (is_shared || num_destinations == 0)
+            stream->destinations[num_destinations++] =
+                dt_shm_result(stream, stream->rank, chunk) + offset;
         combine(stream, task, part, num_destinations);
     }
 }
 
-static void point_at_heaps(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_part_t part)
+/* Returns how many destinations there are. */
+static int point_at_heaps(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_shm_part_t part)
 {
+    int num_destinations = 0;
     size_t offset = (size_t)part.offset * task->pieces.element_bytes;
     for (int rank = 0; rank < stream->size; rank++) {
         const dt_shm_descriptor_t *where = dt_shm_stream_descriptor(stream, rank, task, part.piece);
-        uint8_t *heap = (uint8_t *)stream->boards[rank];
-        stream->sources[rank] = heap + where->in + offset;
-        stream->destinations[rank] = heap + where->out + offset;
+        stream->sources[rank] = stream->heaps[rank] + where->in + offset;
+        if (task->collective.kind != DT_REDUCE || task->collective.root == rank)
+            stream->destinations[num_destinations++] = stream->heaps[rank] + where->out + offset;
     }
+    return num_destinations;
 }
 
 /* The next elements of a long chunk, `whole`, that are moved at a time. */
@@ -112,8 +132,8 @@ static dt_shm_step_t reduce_direct(dt_shm_stream_t *stream, dt_shm_task_t *task)
     dt_span_t span = next_of(task, share);
     dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
-        point_at_heaps(stream, task, part);
-        combine(stream, task, part, stream->size);
+        int num_destinations = point_at_heaps(stream, task, part);
+        combine(stream, task, part, num_destinations);
     }
     task->done += span.hi - span.lo;
     return span.hi < share.hi ? DT_SHM_MOVED : DT_SHM_DONE;
@@ -131,8 +151,8 @@ static void copy_from_root(dt_shm_stream_t *stream, const dt_shm_task_t *task, d
     size_t element = task->pieces.element_bytes;
     dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
-        const uint8_t *from = (const uint8_t *)stream->boards[root] +
-                              dt_shm_stream_descriptor(stream, root, task, part.piece)->in;
+        const uint8_t *from =
+            stream->heaps[root] + dt_shm_stream_descriptor(stream, root, task, part.piece)->in;
         memcpy(dt_shm_pieces_out(&task->pieces, part), from + (size_t)part.offset * element,
                (size_t)part.count * element);
     }
@@ -178,7 +198,14 @@ dt_shm_step_t dt_shm_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64
         return reduce_fetch(stream, task);
     case DT_SHM_RELAY:
         return reduce_relay(stream, task, chunk);
+    case DT_SHM_SCATTER:
+    case DT_SHM_GATHER:
+        return dt_shm_counts_reduce(stream, task, chunk);
+    case DT_SHM_PAIRS:
+        return dt_shm_pairs(stream, task);
     case DT_SHM_SMALL:
+        if (!has_output(stream, task))
+            return DT_SHM_DONE;
         if (!dt_shm_stream_reached(stream, DT_SHM_FILLED, chunk + 1))
             return DT_SHM_WAITS;
         reduce_small(stream, task, chunk);
@@ -208,11 +235,14 @@ static void drain_arena(dt_shm_stream_t *stream, const dt_shm_task_t *task, uint
 
 dt_shm_step_t dt_shm_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk)
 {
-    int waits = task->path == DT_SHM_DIRECT || task->path == DT_SHM_ARENA ||
+    int drains = task->path == DT_SHM_ARENA && has_output(stream, task);
+    int waits = task->path == DT_SHM_DIRECT || drains ||
                 (task->path == DT_SHM_FETCH && task->collective.root == stream->rank);
     if (waits && !dt_shm_stream_reached(stream, DT_SHM_REDUCED, chunk + 1))
         return DT_SHM_WAITS;
-    if (task->path == DT_SHM_ARENA)
+    if (has_counts(task))
+        return dt_shm_counts_drain(stream, task, chunk);
+    if (drains)
         drain_arena(stream, task, chunk);
     return DT_SHM_DONE;
 }

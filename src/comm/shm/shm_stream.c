@@ -1,5 +1,6 @@
 #include "comm/shm/shm_stream.h"
 
+#include "base/memory.h"
 #include "comm/shm/shm_slots.h"
 
 /* What a call of progress moves, so that it takes no longer than about a millisecond. */
@@ -41,6 +42,42 @@ static void publish(const dt_shm_stream_t *stream, dt_shm_event_t event, uint64_
                           memory_order_release);
 }
 
+/* ---- The own region ------------------------------------------------------------------------ */
+
+static int has_passed(const dt_shm_past_t *past)
+{
+    for (int i = 0; i < past->size; i++) {
+        if (atomic_load_explicit(&past->left[i]->value, memory_order_acquire) < past->value)
+            return 0;
+    }
+    return 1;
+}
+
+/* Where pairs are depends on the layout: an earlier set may have left anything there. */
+static void reset_pairs(const dt_shm_stream_t *stream)
+{
+    for (int rank = 0; rank < stream->size; rank++) {
+        dt_shm_pair_t *pair = dt_shm_pair(stream, stream->rank, rank);
+        atomic_store_explicit(&pair->sent, 0, memory_order_relaxed);
+        atomic_store_explicit(&pair->taken, 0, memory_order_relaxed);
+    }
+}
+
+int dt_shm_stream_open(dt_shm_stream_t *stream)
+{
+    if (stream->is_open)
+        return 1;
+    if (stream->past && !has_passed(stream->past))
+        return 0;
+    dt_free(stream->past);
+    stream->past = NULL;
+    stream->is_open = 1;
+    reset_pairs(stream);
+    dt_shm_pull_introduce(stream);
+    publish(stream, DT_SHM_OPENED, stream->base + 1);
+    return 1;
+}
+
 /* ---- Headers ----------------------------------------------------------------------------- */
 
 const dt_shm_header_t *dt_shm_stream_header(const dt_shm_stream_t *stream, int rank,
@@ -53,7 +90,8 @@ const dt_shm_descriptor_t *dt_shm_stream_descriptor(const dt_shm_stream_t *strea
                                                     const dt_shm_task_t *task, int piece)
 {
     uint64_t first = dt_shm_stream_header(stream, rank, task)->first;
-    return &stream->boards[rank]->descriptors[(first + (uint64_t)piece) % DT_SHM_DESCRIPTORS];
+    return &stream->boards[rank]
+                ->descriptors[(first + (uint64_t)piece) % (uint64_t)stream->layout.descriptors];
 }
 
 static void free_headers(dt_shm_stream_t *stream)
@@ -69,7 +107,7 @@ static void free_headers(dt_shm_stream_t *stream)
 }
 
 /* An unsigned difference: right for an output that is NULL, which nobody asks for, too. */
-static uint64_t offset_of(const dt_shm_board_t *heap, const void *memory)
+static uint64_t offset_of(const uint8_t *heap, const void *memory)
 {
     return (uint64_t)((uintptr_t)memory - (uintptr_t)heap);
 }
@@ -77,14 +115,15 @@ static uint64_t offset_of(const dt_shm_board_t *heap, const void *memory)
 static void write_header(dt_shm_stream_t *stream, const dt_shm_task_t *task)
 {
     dt_shm_board_t *board = stream->boards[stream->rank];
+    const uint8_t *heap = stream->heaps[stream->rank];
     dt_shm_header_t *header = &board->headers[task->header % DT_SHM_HEADERS];
     header->first = stream->descriptors_used;
     header->in_heaps = (uint64_t)task->in_heap;
     for (int i = 0; task->in_heap && i < task->collective.num_pieces; i++) {
         const dt_piece_t *piece = &task->collective.pieces[i];
-        uint64_t at = stream->descriptors_used++ % DT_SHM_DESCRIPTORS;
-        board->descriptors[at].in = offset_of(board, piece->in);
-        board->descriptors[at].out = offset_of(board, piece->out);
+        uint64_t at = stream->descriptors_used++ % (uint64_t)stream->layout.descriptors;
+        board->descriptors[at].in = offset_of(heap, piece->in);
+        board->descriptors[at].out = offset_of(heap, piece->out);
     }
     stream->descriptor_ends[task->header % DT_SHM_HEADERS] = stream->descriptors_used;
 }
@@ -94,7 +133,8 @@ static int has_room(dt_shm_stream_t *stream, const dt_shm_task_t *task)
     uint64_t needed = task->in_heap ? (uint64_t)task->collective.num_pieces : 0;
     free_headers(stream);
     return stream->headers_posted - stream->headers_freed < DT_SHM_HEADERS &&
-           stream->descriptors_used - stream->descriptors_freed + needed <= DT_SHM_DESCRIPTORS;
+           stream->descriptors_used - stream->descriptors_freed + needed <=
+               (uint64_t)stream->layout.descriptors;
 }
 
 static void post(dt_shm_stream_t *stream)
@@ -134,11 +174,22 @@ static dt_shm_path_t choose_broadcast(const dt_shm_stream_t *stream, const dt_sh
     return dt_shm_stream_header(stream, root, task)->in_heaps ? DT_SHM_FETCH : DT_SHM_RELAY;
 }
 
+/*
+ * Of two ranks the root reduces all of a reduce, while the other one only fills: less is copied
+ * than if both had a share. Of more, it would have too much to do.
+ */
+static int is_left_to_root(const dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    return task->collective.kind == DT_REDUCE && stream->size <= 2 && !stream->cross;
+}
+
 /* One rank whose pieces are elsewhere decides for all, so it need not wait to know. */
-static dt_shm_path_t choose_allreduce(const dt_shm_stream_t *stream, dt_shm_task_t *task)
+static dt_shm_path_t choose_reduction(const dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
     int is_small = bytes_of(task) <= stream->layout.small_bytes;
-    dt_shm_path_t elsewhere = is_small && !stream->cross ? DT_SHM_SMALL : DT_SHM_ARENA;
+    dt_shm_path_t elsewhere = is_small && !stream->cross      ? DT_SHM_SMALL
+                              : is_left_to_root(stream, task) ? DT_SHM_SCATTER
+                                                              : DT_SHM_ARENA;
     if (!task->has_header || !task->in_heap)
         return elsewhere;
     for (; task->scanned < stream->size; task->scanned++) {
@@ -151,14 +202,39 @@ static dt_shm_path_t choose_allreduce(const dt_shm_stream_t *stream, dt_shm_task
     return DT_SHM_DIRECT;
 }
 
+/* Where each part is read by all, one copy for all of them is less than one for each. */
+static dt_shm_path_t choose_allgather(dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    size_t average = bytes_of(task) / (size_t)stream->size;
+    int works = average >= stream->layout.pull_bytes ? dt_shm_pull_works(stream) : 0;
+    if (works < 0)
+        return DT_SHM_UNDECIDED;
+    return works ? DT_SHM_PAIRS : DT_SHM_GATHER;
+}
+
+static dt_shm_path_t choose(dt_shm_stream_t *stream, dt_shm_task_t *task)
+{
+    switch (task->collective.kind) {
+    case DT_BROADCAST:
+        return choose_broadcast(stream, task);
+    case DT_REDUCE_SCATTER:
+        return DT_SHM_SCATTER;
+    case DT_ALLGATHER:
+        return choose_allgather(stream, task);
+    case DT_EXCHANGE:
+        return DT_SHM_PAIRS;
+    default:
+        return choose_reduction(stream, task);
+    }
+}
+
 static void decide(dt_shm_stream_t *stream)
 {
     while (stream->to_decide) {
         dt_shm_task_t *task = stream->to_decide;
         if (task->has_header && task->header >= stream->headers_posted)
             return;
-        task->path = task->collective.kind == DT_BROADCAST ? choose_broadcast(stream, task)
-                                                           : choose_allreduce(stream, task);
+        task->path = choose(stream, task);
         if (task->path == DT_SHM_UNDECIDED)
             return;
         task->first = stream->num_chunks;
@@ -194,7 +270,7 @@ static const work_t work_alone[DT_SHM_STAGES] = {
 };
 
 static const work_t work_across[DT_SHM_STAGES] = {
-    [DT_SHM_FILLED] = dt_shm_fill,
+    [DT_SHM_FILLED] = dt_shm_cross_fill,
     [DT_SHM_REDUCED] = dt_shm_cross_reduce,
     [DT_SHM_CROSSED] = dt_shm_cross,
     [DT_SHM_DRAINED] = dt_shm_cross_drain,
@@ -227,8 +303,10 @@ static int step(dt_shm_stream_t *stream, dt_shm_event_t which)
 /* The last stage first: it makes room for the others. */
 void dt_shm_stream_drive(dt_shm_stream_t *stream)
 {
-    int moved = 1;
+    int moved = dt_shm_stream_open(stream);
     stream->budget = BUDGET;
+    if (moved)
+        dt_shm_pull_probe(stream);
     while (moved && stream->budget > 0 && stream->status == DTRAIN_OK) {
         post(stream);
         decide(stream);
@@ -242,9 +320,10 @@ void dt_shm_stream_drive(dt_shm_stream_t *stream)
 
 void dt_shm_stream_add(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
-    task->has_header = bytes_of(task) > stream->layout.tiny_bytes;
-    task->in_heap =
-        task->in_heap && task->has_header && task->collective.num_pieces <= DT_SHM_DESCRIPTORS;
+    int kind = task->collective.kind;
+    task->has_header = bytes_of(task) > stream->layout.tiny_bytes && kind != DT_EXCHANGE;
+    task->in_heap = task->reachable && task->has_header &&
+                    task->collective.num_pieces <= stream->layout.descriptors;
     if (task->has_header)
         task->header = stream->headers_made++;
     task->before = stream->tail;
@@ -263,5 +342,6 @@ void dt_shm_stream_add(dt_shm_stream_t *stream, dt_shm_task_t *task)
         stream->to_decide = task;
     if (!stream->to_post)
         stream->to_post = task;
-    post(stream);
+    if (dt_shm_stream_open(stream))
+        post(stream);
 }

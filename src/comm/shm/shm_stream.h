@@ -20,6 +20,18 @@
  *     RELAY     broadcast through slots. fill: the root. reduce: the others copy.
  *     FETCH     broadcast of what lies in the root's heap, one chunk. reduce: the others copy.
  *               drain: the root waits for them.
+ *     SCATTER   reduce-scatter: a segment of every rank's part. fill: into the own slot, except for
+ *               the own part. reduce: the own part's segment, into the own output.
+ *     GATHER    allgather: a segment of every rank's part. fill: into the own slot. reduce: copy
+ *               all segments out of all slots.
+ *     PAIRS     exchange, and allgather of long parts where all ranks can read each other's private
+ *               memory; one chunk. reduce: every pair of ranks has a channel of its own
+ *               (shm_pairs.c), since nobody knows the other pairs' counts; done when the own pairs
+ *               are through.
+ *
+ * A reduce goes as an allreduce does, but only the root has an output: nobody else drains. In
+ * SCATTER and GATHER each rank for itself either fills slots or, if its input is in its heap, has
+ * it read there and waits in drain until it was; so the path is known at once.
  *
  * Which path a task takes is the same on all ranks. It goes by the size and, unless that is tiny,
  * by what the ranks have posted: a header each, with where the pieces are, if all of them are in
@@ -43,10 +55,16 @@
  *     DIRECT    as ARENA, but nothing is filled: reduce takes from all ranks' inputs in their
  * heaps. ARENA     as above, but the own output is drained as well. RELAY     reduce: the root puts
  * a chunk where results go. cross: the ranks of its share, one in each node, pass it on. drain: out
- * of the slot of the one in the own node.
+ * of the slot of the one in the own node. SCATTER   a local rank's share are the parts of all
+ * nodes' ranks with its number: a chunk has a segment of each, and crossing is a reduce-scatter of
+ * them into the own output.
  *
  * All nodes have the same number of chunks, and cross with them in the same order, though one may
  * take DIRECT and another ARENA.
+ *
+ * A set of ranks has a stream of its own, in regions of its own of its ranks' heaps (shm_sets.c).
+ * All that it counts starts at `base`, which is beyond all that earlier sets in the same regions
+ * have counted, so that what they left there means nothing to it.
  */
 #ifndef DT_COMM_SHM_SHM_STREAM_H
 #define DT_COMM_SHM_SHM_STREAM_H
@@ -56,72 +74,9 @@
 
 #include "comm/backend.h"
 #include "comm/shm/shm.h"
-#include "comm/shm/shm_heap.h"
-#include "comm/shm/shm_mail.h"
+#include "comm/shm/shm_layout.h"
 #include "comm/shm/shm_pieces.h"
 #include "comm/shm/shm_segment.h"
-
-/* Two cache lines, since they are fetched in pairs. */
-#define DT_SHM_LINE 128
-
-/* Tasks that a rank has posted and not all ranks have reduced; and pieces of them all. */
-#define DT_SHM_HEADERS 16
-#define DT_SHM_DESCRIPTORS 8192
-
-/* ---- Shared between the ranks, at the start of each rank's heap -------------------------- */
-
-/* [atomic] written by the heap's owner (release), read by all (acquire); only grows */
-typedef struct dt_shm_counter {
-    _Alignas(DT_SHM_LINE) _Atomic uint64_t value;
-} dt_shm_counter_t;
-
-typedef enum dt_shm_event {
-    DT_SHM_FILLED = 0, /* chunks; the first four are the stages */
-    DT_SHM_REDUCED = 1,
-    DT_SHM_CROSSED = 2, /* where there are other nodes */
-    DT_SHM_DRAINED = 3,
-    DT_SHM_POSTED = 4, /* headers */
-    DT_SHM_EVENTS = 5
-} dt_shm_event_t;
-
-#define DT_SHM_STAGES 4
-
-/* Where a piece is, from the start of its owner's heap. */
-typedef struct dt_shm_descriptor {
-    uint64_t in, out;
-} dt_shm_descriptor_t;
-
-typedef struct dt_shm_header {
-    uint64_t first;    /* descriptor of the first piece: modulo their number */
-    uint64_t in_heaps; /* 1: all pieces are in the owner's heap, and have descriptors */
-} dt_shm_header_t;
-
-/* A header and its descriptors are written before `posted` counts it, and not written again
- * before all ranks have reduced its task. */
-typedef struct dt_shm_board {
-    dt_shm_counter_t counters[DT_SHM_EVENTS];
-    dt_shm_header_t headers[DT_SHM_HEADERS];
-    dt_shm_descriptor_t descriptors[DT_SHM_DESCRIPTORS];
-} dt_shm_board_t;
-
-/* Where the post of shm_control.h is, from the start of each heap: behind the board. */
-#define DT_SHM_MAIL_OFFSET ((sizeof(dt_shm_board_t) + DT_SHM_PAGE - 1) / DT_SHM_PAGE * DT_SHM_PAGE)
-
-/* Where the parts of a heap are: the board at 0, the post, the arena, short inputs, and
- * what is left to allocate. */
-typedef struct dt_shm_layout {
-    int slots;
-    size_t tiny_bytes;   /* longest vector of a task without a header */
-    size_t small_bytes;  /* longest vector of a SMALL task; not less than tiny_bytes */
-    size_t chunk_bytes;  /* room for one rank's share of a chunk */
-    size_t input_bytes;  /* of a slot: for the other ranks' shares, or a small vector */
-    size_t slot_bytes;   /* inputs, and the result of the own share */
-    size_t arena_offset; /* from the start of the heap */
-    size_t eager_offset;
-    size_t free_offset;
-} dt_shm_layout_t;
-
-dt_shm_layout_t dt_shm_layout_make(const dt_shm_tuning_t *tuning, int size, int crosses);
 
 /* ---- A rank's own ------------------------------------------------------------------------ */
 
@@ -131,7 +86,10 @@ typedef enum dt_shm_path {
     DT_SHM_DIRECT = 2,
     DT_SHM_ARENA = 3,
     DT_SHM_RELAY = 4,
-    DT_SHM_FETCH = 5
+    DT_SHM_FETCH = 5,
+    DT_SHM_SCATTER = 6,
+    DT_SHM_GATHER = 7,
+    DT_SHM_PAIRS = 8
 } dt_shm_path_t;
 
 typedef struct dt_shm_task {
@@ -141,13 +99,17 @@ typedef struct dt_shm_task {
     dt_collective_t collective;
     dt_shm_pieces_t pieces;
     uint64_t header; /* its number, if it has one */
-    int has_header;  /* all but tiny ones */
-    int in_heap;     /* this rank's pieces are in its heap, and posted so */
+    int has_header;  /* all but tiny ones, and PAIRS */
+    int reachable;   /* this rank's pieces are in its heap */
+    int in_heap;     /* they are posted as such */
     int scanned;     /* undecided: ranks before this one have posted pieces in their heaps */
     uint64_t first;  /* its first chunk, and the first of the next task; once it is decided */
     uint64_t end;
     int64_t segment; /* elements of a share (ARENA) or the vector (RELAY) in a chunk */
     int64_t done;    /* elements of a long chunk that were reduced; DIRECT, FETCH */
+    int has_begun;   /* PAIRS */
+    /* Where each rank's part of in and of out begins, size + 1 entries; where there are counts. */
+    int64_t *in_places, *out_places;
 } dt_shm_task_t;
 
 /* A stage, and the counters that it and the others wait for. */
@@ -166,6 +128,7 @@ typedef struct dt_shm_watch {
 typedef struct dt_shm_flight {
     dt_task_t *task; /* NULL: none is under way */
     dt_piece_t piece;
+    int64_t *counts; /* of the nodes; SCATTER */
 } dt_shm_flight_t;
 
 /* The way to other nodes. */
@@ -173,15 +136,40 @@ typedef struct dt_shm_crossing {
     dt_backend_t *backend;
     int node, num_nodes;
     uint64_t started;          /* collectives */
+    int *ranks;                /* that counts are given for: node times ranks of a node plus rank */
+    int64_t *counts;           /* of all flights */
     dt_shm_flight_t flights[]; /* by slot */
 } dt_shm_crossing_t;
+
+/* One rank's side of a pair; entries as in dt_shm_pair_t. */
+typedef struct dt_shm_channel {
+    uint64_t sent, taken;
+    uint64_t part;                    /* bytes of the next entry that were taken already */
+    uint64_t sent_bytes, taken_bytes; /* of the task */
+    int is_lent;                      /* some of it lies where the sender had it */
+} dt_shm_channel_t;
+
+/* Members of an earlier set in the same region, which may not be through with it. */
+typedef struct dt_shm_past {
+    uint64_t value; /* that they count up to when they are */
+    int size;
+    const dt_shm_counter_t *left[];
+} dt_shm_past_t;
 
 typedef struct dt_shm_stream {
     int rank, size;
     dtrain_status_t status;   /* not OK: it has ended, for good */
     dt_shm_crossing_t *cross; /* NULL: there is no other node */
     dt_shm_layout_t layout;
-    dt_shm_board_t **boards; /* size entries; boards[r] is also where heap r starts */
+    uint64_t base;              /* of chunks and headers */
+    int is_open;                /* this rank's region is its own, and ready */
+    dt_shm_past_t *past;        /* it waits for, to be so; or NULL */
+    uint8_t **heaps;            /* size entries: where each rank's heap starts */
+    dt_shm_board_t **boards;    /* size entries: where its region starts */
+    dt_shm_channel_t *channels; /* size entries */
+    uint64_t copied_bytes;      /* PAIRS: of what stays here */
+    uint64_t secret;            /* that others look for, to know whom they read */
+    int has_probed;
     dt_shm_watch_t watches[DT_SHM_EVENTS];
 
     dt_shm_task_t *head, *tail; /* all tasks that were not released */
@@ -212,6 +200,10 @@ void dt_shm_stream_drive(dt_shm_stream_t *stream);
 /* Whether all ranks' counters of an event have reached `value`. */
 int dt_shm_stream_reached(dt_shm_stream_t *stream, dt_shm_event_t event, uint64_t value);
 
+/* Takes the own region over, if that can be; until then the stream stands still. 1 when it is open.
+ */
+int dt_shm_stream_open(dt_shm_stream_t *stream);
+
 /* Whether one rank's has. */
 int dt_shm_stream_rank_reached(const dt_shm_stream_t *stream, int rank, dt_shm_event_t event,
                                uint64_t value);
@@ -234,7 +226,40 @@ dt_shm_step_t dt_shm_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t
 dt_shm_step_t dt_shm_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
 dt_shm_step_t dt_shm_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
 
-/* ---- shm_cross.c: the same where there are other nodes; filling is no different ------------- */
+/* ---- shm_counts.c: the same for SCATTER and GATHER ------------------------------------------ */
+
+dt_shm_step_t dt_shm_counts_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
+dt_shm_step_t dt_shm_counts_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
+dt_shm_step_t dt_shm_counts_drain(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
+
+/* Where a rank's values of a span of its input are, once it has filled: in its heap, or at `copy`.
+ */
+const uint8_t *dt_shm_counts_source(const dt_shm_stream_t *stream, const dt_shm_task_t *task,
+                                    int rank, dt_span_t span, const uint8_t *copy);
+
+/* ---- shm_pull.c: other ranks' private memory ------------------------------------------------ */
+
+/* Says in the own region whose it is; before it is opened. */
+void dt_shm_pull_introduce(dt_shm_stream_t *stream);
+
+/* Finds out and tells, once all have opened their regions, whether this rank can read all others'
+ * memory. */
+void dt_shm_pull_probe(dt_shm_stream_t *stream);
+
+/* 1 if all ranks can, 0 if not; -1: not all have told. The same on all ranks that know it. */
+int dt_shm_pull_works(dt_shm_stream_t *stream);
+
+/* Reads from a rank's address. DONE; or WAITS: that rank is gone, or the stream has ended. */
+dt_shm_step_t dt_shm_pull(dt_shm_stream_t *stream, int rank, void *to, uint64_t address,
+                          size_t bytes);
+
+/* ---- shm_pairs.c: PAIRS -------------------------------------------------------------------- */
+
+dt_shm_step_t dt_shm_pairs(dt_shm_stream_t *stream, dt_shm_task_t *task);
+
+/* ---- shm_cross.c: the same where there are other nodes ------------------------------------- */
+
+dt_shm_step_t dt_shm_cross_fill(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);
 
 /* Also sets out for the other nodes with the chunk. */
 dt_shm_step_t dt_shm_cross_reduce(dt_shm_stream_t *stream, dt_shm_task_t *task, uint64_t chunk);

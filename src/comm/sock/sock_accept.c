@@ -40,7 +40,7 @@ static dtrain_status_t accept_all(const dt_sock_listener_t *listener, int size, 
     if (!fds || !ranks) {
         status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to connect %d ranks", size);
     } else {
-        status = dt_sock_gather(listener, size, deadline_ns, meanwhile, fds);
+        status = dt_sock_gather(listener, size, NULL, deadline_ns, meanwhile, fds);
         for (int rank = 0; rank < size; rank++)
             dt_sock_stream_open(&ranks[rank], fds[rank]);
         if (status == DTRAIN_OK)

@@ -15,7 +15,8 @@ static dtrain_status_t hear_verdict(dt_sock_stream_t *stream, int rank, int64_t 
     size_t length;
     while (!dt_sock_stream_take(stream, &verdict, &length)) {
         if (stream->end != DT_SOCK_OPEN)
-            return dt_fail(DTRAIN_ERR_COMMUNICATION,
+            return dt_fail(stream->end == DT_SOCK_NO_MEMORY ? DTRAIN_ERR_OUT_OF_MEMORY
+                                                            : DTRAIN_ERR_COMMUNICATION,
                            "rank 0 was lost while the world was being set up: %s",
                            dt_sock_stream_reason(stream));
         if (dt_sock_wait(stream->fd, POLLIN, deadline_ns, meanwhile) != 0)
@@ -31,7 +32,8 @@ dtrain_status_t dt_sock_connect(const dt_sock_address_t *address, int rank, int 
                                 dt_control_t **control)
 {
     int fd;
-    dtrain_status_t status = dt_sock_reach(address, rank, same_node, deadline_ns, meanwhile, &fd);
+    dtrain_status_t status =
+        dt_sock_reach(address, rank, NULL, same_node, deadline_ns, meanwhile, &fd);
     if (status != DTRAIN_OK)
         return status;
     dt_sock_stream_t stream;

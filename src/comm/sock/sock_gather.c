@@ -35,6 +35,7 @@ typedef struct guest {
 typedef struct hall {
     const dt_sock_listener_t *listener;
     int size;
+    const int *names; /* NULL: the ranks' own numbers */
     int num_missing;
     int *ranks;           /* size connections; -1: missing (rank 0: always) */
     struct pollfd *polls; /* 2 listeners, guests, ranks */
@@ -42,9 +43,14 @@ typedef struct hall {
     guest_t guests[GUESTS_MAX]; /* in the order of arrival */
 } hall_t;
 
+static int name_of(const hall_t *hall, int rank)
+{
+    return hall->names ? hall->names[rank] : rank;
+}
+
 static void dismiss(hall_t *hall, int index, const char *why)
 {
-    dt_log(DTRAIN_LOG_INFO, "sock", "closed a connection to rank 0: %s", why);
+    dt_log(DTRAIN_LOG_INFO, "sock", "closed a connection to rank %d: %s", name_of(hall, 0), why);
     close(hall->guests[index].fd);
     hall->num_guests--;
     memmove(&hall->guests[index], &hall->guests[index + 1],
@@ -115,8 +121,8 @@ static dtrain_status_t accept_some(hall_t *hall, int listen_fd, int is_tcp)
         int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
             return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
-                           "rank 0 cannot accept more connections (%d ranks are missing): %s",
-                           hall->num_missing, strerror(errno));
+                           "rank %d cannot accept more connections (%d ranks are missing): %s",
+                           name_of(hall, 0), hall->num_missing, strerror(errno));
         if (fd < 0) /* nobody there, or what went wrong is that connection's own fault */
             break;
         if (is_tcp)
@@ -167,7 +173,8 @@ static dtrain_status_t check_ranks(const hall_t *hall, const struct pollfd *poll
     for (int rank = 1; rank < hall->size; rank++) {
         if (polls[rank - 1].revents != 0)
             return dt_fail(DTRAIN_ERR_COMMUNICATION,
-                           "rank %d closed its connection while the world was being set up", rank);
+                           "rank %d closed its connection while the world was being set up",
+                           name_of(hall, rank));
     }
     return DTRAIN_OK;
 }
@@ -199,8 +206,8 @@ static void name_missing(const hall_t *hall, char *text, size_t cap)
     size_t length = dt_text_format(text, cap, hall->num_missing == 1 ? "rank" : "ranks");
     for (int rank = 1; rank < hall->size && named < NAMED_MAX; rank++) {
         if (hall->ranks[rank] < 0)
-            length +=
-                dt_text_format(text + length, cap - length, "%s%d", named++ ? ", " : " ", rank);
+            length += dt_text_format(text + length, cap - length, "%s%d", named++ ? ", " : " ",
+                                     name_of(hall, rank));
     }
     if (hall->num_missing > named)
         dt_text_format(text + length, cap - length, " and %d more", hall->num_missing - named);
@@ -214,8 +221,8 @@ static dtrain_status_t wait_for_ranks(hall_t *hall, int64_t deadline_ns,
         if (dt_now_ns() >= deadline_ns) {
             char missing[256];
             name_missing(hall, missing, sizeof missing);
-            return dt_fail(DTRAIN_ERR_TIMEOUT, "rank 0 timed out waiting for %s to connect",
-                           missing);
+            return dt_fail(DTRAIN_ERR_TIMEOUT, "rank %d timed out waiting for %s to connect",
+                           name_of(hall, 0), missing);
         }
         status = serve(hall, next_limit(hall, deadline_ns, meanwhile.call != NULL));
         if (status == DTRAIN_OK && meanwhile.call)
@@ -224,8 +231,8 @@ static dtrain_status_t wait_for_ranks(hall_t *hall, int64_t deadline_ns,
     return status;
 }
 
-static dtrain_status_t open_hall(const dt_sock_listener_t *listener, int size, int *fds,
-                                 hall_t **hall)
+static dtrain_status_t open_hall(const dt_sock_listener_t *listener, int size, const int *names,
+                                 int *fds, hall_t **hall)
 {
     hall_t *opened = dt_calloc(1, sizeof *opened);
     struct pollfd *polls = dt_calloc((size_t)size + GUESTS_MAX + 2, sizeof *polls);
@@ -234,8 +241,12 @@ static dtrain_status_t open_hall(const dt_sock_listener_t *listener, int size, i
         dt_free(polls);
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to connect %d ranks", size);
     }
-    *opened = (hall_t){
-        .listener = listener, .size = size, .num_missing = size - 1, .ranks = fds, .polls = polls};
+    *opened = (hall_t){.listener = listener,
+                       .size = size,
+                       .names = names,
+                       .num_missing = size - 1,
+                       .ranks = fds,
+                       .polls = polls};
     *hall = opened;
     return DTRAIN_OK;
 }
@@ -248,14 +259,14 @@ static void close_hall(hall_t *hall)
     dt_free(hall);
 }
 
-dtrain_status_t dt_sock_gather(const dt_sock_listener_t *listener, int size, int64_t deadline_ns,
-                               dt_sock_meanwhile_t meanwhile, int *fds)
+dtrain_status_t dt_sock_gather(const dt_sock_listener_t *listener, int size, const int *names,
+                               int64_t deadline_ns, dt_sock_meanwhile_t meanwhile, int *fds)
 {
     hall_t *hall = NULL;
     for (int rank = 0; rank < size; rank++)
         fds[rank] = -1;
     dt_sock_reserve_descriptors(size);
-    dtrain_status_t status = open_hall(listener, size, fds, &hall);
+    dtrain_status_t status = open_hall(listener, size, names, fds, &hall);
     if (!hall)
         return status;
     status = wait_for_ranks(hall, deadline_ns, meanwhile);

@@ -21,6 +21,8 @@
 #define FIRST_TRY_NS (2 * DT_NS_PER_S)
 #define LONGEST_TRY_NS (30 * DT_NS_PER_S)
 #define PAUSE_NS (20 * DT_NS_PER_MS)
+/* So often nobody listens before a rank gives up; meanwhile it may hear why. */
+#define ROUNDS_REFUSED 3
 
 /* One address, and how the last attempt to reach it ended. */
 typedef struct target {
@@ -36,15 +38,18 @@ typedef struct target {
 typedef struct caller {
     const uint8_t *secret;
     int rank;
+    dt_sock_names_t names;
     int64_t deadline_ns;
     dt_sock_meanwhile_t meanwhile;
+    int num_refused; /* targets of this round at which nobody listens */
     char failure[256];
 } caller_t;
 
 static int fail_try(caller_t *caller, const target_t *target, const char *why)
 {
     dt_text_format(caller->failure, sizeof caller->failure, "%s: %s", target->text, why);
-    dt_log(DTRAIN_LOG_DEBUG, "sock", "cannot connect to rank 0 at %s", caller->failure);
+    dt_log(DTRAIN_LOG_DEBUG, "sock", "cannot connect to rank %d at %s", caller->names.other,
+           caller->failure);
     return -1;
 }
 
@@ -55,12 +60,16 @@ static int finish_connect(caller_t *caller, const target_t *target, int fd, int6
     if (connect(fd, &target->name.any, target->length) == 0)
         return 0;
     /* EAGAIN: a Unix listener's queue is full. It is tried again in the next round. */
-    if (errno != EINPROGRESS && errno != EINTR)
+    if (errno != EINPROGRESS && errno != EINTR) {
+        caller->num_refused += errno == ECONNREFUSED;
         return fail_try(caller, target, strerror(errno));
+    }
     if (dt_sock_wait(fd, POLLOUT, limit_ns, caller->meanwhile) != 0)
         return fail_try(caller, target, "no answer");
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0)
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+        caller->num_refused += error == ECONNREFUSED;
         return fail_try(caller, target, strerror(error ? error : errno));
+    }
     return 0;
 }
 
@@ -81,7 +90,7 @@ static int shake_hands(caller_t *caller, const target_t *target, int fd, int64_t
             got += (size_t)more;
     }
     if (!dt_sock_check_answer(answer, caller->secret))
-        return fail_try(caller, target, "it is not this job's rank 0");
+        return fail_try(caller, target, "it is not the rank that is called");
     return 0;
 }
 
@@ -91,8 +100,8 @@ static dtrain_status_t try_target(caller_t *caller, const target_t *target, int6
 {
     int opened = socket(target->name.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (opened < 0)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "rank %d cannot open a socket: %s", caller->rank,
-                       strerror(errno));
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "rank %d cannot open a socket: %s",
+                       caller->names.self, strerror(errno));
     if (target->name.any.sa_family == AF_INET)
         dt_sock_tune_tcp(opened);
     if (finish_connect(caller, target, opened, limit_ns) != 0 ||
@@ -136,8 +145,10 @@ static int64_t earlier(int64_t a, int64_t b)
 
 static dtrain_status_t reach(caller_t *caller, const target_t *targets, int num_targets, int *fd)
 {
+    int rounds_refused = 0;
     *fd = -1;
     for (int64_t patience = FIRST_TRY_NS;; patience = earlier(2 * patience, LONGEST_TRY_NS)) {
+        caller->num_refused = 0;
         for (int i = 0; i < num_targets; i++) {
             int64_t limit = earlier(dt_now_ns() + patience, caller->deadline_ns);
             dtrain_status_t status = try_target(caller, &targets[i], limit, fd);
@@ -150,23 +161,31 @@ static dtrain_status_t reach(caller_t *caller, const target_t *targets, int num_
             caller->meanwhile.call ? caller->meanwhile.call(caller->meanwhile.context) : DTRAIN_OK;
         if (health != DTRAIN_OK) /* rank 0 may have given up for it, and listens no more */
             return health;
-        if (dt_now_ns() >= caller->deadline_ns)
-            return dt_fail(DTRAIN_ERR_TIMEOUT, "rank %d cannot connect to rank 0 (%s)",
+        /* It listened before it told where: it has given up. */
+        rounds_refused = caller->num_refused == num_targets ? rounds_refused + 1 : 0;
+        if (rounds_refused == ROUNDS_REFUSED)
+            return dt_fail(DTRAIN_ERR_COMMUNICATION,
+                           "rank %d cannot connect to rank 0, which listens no more (%s)",
                            caller->rank, caller->failure);
+        if (dt_now_ns() >= caller->deadline_ns)
+            return dt_fail(DTRAIN_ERR_TIMEOUT, "rank %d cannot connect to rank %d (%s)",
+                           caller->names.self, caller->names.other, caller->failure);
     }
 }
 
-dtrain_status_t dt_sock_reach(const dt_sock_address_t *address, int rank, int same_node,
-                              int64_t deadline_ns, dt_sock_meanwhile_t meanwhile, int *fd)
+dtrain_status_t dt_sock_reach(const dt_sock_address_t *address, int rank,
+                              const dt_sock_names_t *names, int same_node, int64_t deadline_ns,
+                              dt_sock_meanwhile_t meanwhile, int *fd)
 {
     target_t targets[DT_SOCK_MAX_ADDRESSES + 1] = {0};
     caller_t caller = {.secret = address->secret,
                        .rank = rank,
+                       .names = names ? *names : (dt_sock_names_t){.self = rank, .other = 0},
                        .deadline_ns = deadline_ns,
                        .meanwhile = meanwhile};
     int num_targets = list_targets(address, same_node, targets);
     if (num_targets == 0)
-        return dt_fail(DTRAIN_ERR_COMMUNICATION, "rank %d has no address at which to reach rank 0",
-                       rank);
+        return dt_fail(DTRAIN_ERR_COMMUNICATION, "rank %d has no address at which to reach rank %d",
+                       caller.names.self, caller.names.other);
     return reach(&caller, targets, num_targets, fd);
 }

@@ -156,6 +156,7 @@ static dt_control_event_t take(star_t *star, int index, dt_control_message_t *me
     }
     if (peer->stream.end == DT_SOCK_OPEN)
         return DT_CONTROL_NONE;
+    message->is_starved = peer->stream.end == DT_SOCK_NO_MEMORY;
     tell_lost(star, index);
     message->data = NULL;
     message->length = 0;

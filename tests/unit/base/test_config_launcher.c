@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
+
 #include "base/config_table.h"
 
 static void check(char *const *environment, int size, const char *variable)
@@ -85,6 +87,17 @@ static void test_launcher_values_that_are_no_count_are_passed_over(void **state)
     }
 }
 
+static void test_suggestion_does_not_replace_what_the_user_has_set(void **state)
+{
+    (void)state;
+    assert_int_equal(unsetenv("ANOTHER_LIBRARY"), 0);
+    dt_config_suggest("ANOTHER_LIBRARY", "ours");
+    assert_string_equal(getenv("ANOTHER_LIBRARY"), "ours");
+    assert_int_equal(setenv("ANOTHER_LIBRARY", "theirs", 1), 0);
+    dt_config_suggest("ANOTHER_LIBRARY", "ours");
+    assert_string_equal(getenv("ANOTHER_LIBRARY"), "theirs");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +109,7 @@ int main(void)
         cmocka_unit_test(test_launcher_inside_a_batch_script_is_none),
         cmocka_unit_test(test_launcher_of_unknown_size_counts_as_one),
         cmocka_unit_test(test_launcher_values_that_are_no_count_are_passed_over),
+        cmocka_unit_test(test_suggestion_does_not_replace_what_the_user_has_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

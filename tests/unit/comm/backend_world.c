@@ -448,10 +448,9 @@ static void close_member(member_t *member)
 
 static void free_member(member_t *member)
 {
-    for (int index = 0; index < member->num_tasks && !*member->failed; index++)
+    for (int index = 0; index < member->num_tasks; index++)
         check_rest(member, index);
-    /* Otherwise buffers may still be in use. */
-    for (int index = 0; index < member->num_tasks && !*member->failed; index++) {
+    for (int index = 0; index < member->num_tasks; index++) {
         free_buffer(member, &member->items[index].in);
         free_buffer(member, &member->items[index].out);
     }
@@ -575,14 +574,34 @@ int backend_world_run(backend_world_t *world, const backend_task_t *tasks, int n
     else
         run_interleaved(members, world->size, world->seed);
     world->why[0] = 0;
-    for (int rank = 0; rank < world->size; rank++)
+    int is_over = failed;
+    for (int rank = 0; rank < world->size && !is_over; rank++)
         free_member(&members[rank]);
     for (int rank = world->size - 1; rank >= 0; rank--) {
         if (members[rank].why[0])
             memcpy(world->why, members[rank].why, sizeof world->why);
     }
-    free(members);
+    if (is_over)
+        world->rest = members;
+    else
+        free(members);
     return failed ? -1 : 0;
+}
+
+void backend_world_free_rest(backend_world_t *world)
+{
+    member_t *members = world->rest;
+    for (int rank = 0; members && rank < world->size; rank++) {
+        for (int index = 0; index < members[rank].num_tasks; index++) {
+            const item_t *item = &members[rank].items[index];
+            if (item->in.data && !item->in.in_library)
+                free(item->in.data - GUARD);
+            if (item->out.data && !item->out.in_library)
+                free(item->out.data - GUARD);
+        }
+    }
+    free(members);
+    world->rest = NULL;
 }
 
 /* ---- Tasks -------------------------------------------------------------------------------- */

@@ -55,6 +55,7 @@ struct backend_world {
                    int64_t count);
     const void *context; /* for it */
     char why[512];       /* written: what was wrong, "" if nothing */
+    void *rest;          /* written: buffers that backends may still use, after a run that failed */
 };
 
 uint64_t backend_random(uint64_t *state);
@@ -64,5 +65,8 @@ backend_task_t backend_any_task(const backend_world_t *world, int64_t longest, u
 
 /* Runs tasks that are all in flight at once. 0, or -1 and the reason in `why`. */
 int backend_world_run(backend_world_t *world, const backend_task_t *tasks, int num_tasks);
+
+/* After a run that failed, once the backends are destroyed. */
+void backend_world_free_rest(backend_world_t *world);
 
 #endif

@@ -26,9 +26,8 @@ static int rank_at(const hier_world_t *world, int node, int local_rank)
                                : node * world->local_size + local_rank;
 }
 
-static void make_nodes(const shm_world_t *shm, int64_t heap_bytes, dt_shm_node_t **nodes)
+static void open_nodes(const hier_world_t *world, int64_t heap_bytes, dt_shm_node_t **nodes)
 {
-    const hier_world_t *world = ((context_t *)shm->variant->context)->world;
     for (int node = 0; node < world->num_nodes; node++) {
         dt_shm_node_t *group[SHM_WORLD_MAX];
         if (dt_shm_local_group(world->local_size, heap_bytes, group) != DTRAIN_OK)
@@ -36,6 +35,11 @@ static void make_nodes(const shm_world_t *shm, int64_t heap_bytes, dt_shm_node_t
         for (int i = 0; i < world->local_size; i++)
             nodes[rank_at(world, node, i)] = group[i];
     }
+}
+
+static void make_nodes(const shm_world_t *shm, int64_t heap_bytes, dt_shm_node_t **nodes)
+{
+    open_nodes(((context_t *)shm->variant->context)->world, heap_bytes, nodes);
 }
 
 static void make_topology(const hier_world_t *world, int rank, dt_topology_t *topology)
@@ -50,11 +54,10 @@ static void make_topology(const hier_world_t *world, int rank, dt_topology_t *to
         abort();
 }
 
-static void make_backend(const shm_world_t *shm, int rank, dt_shm_node_t *node,
-                         dt_backend_t **backend)
+static dt_backend_t *open_rank(const context_t *context, int rank, dt_shm_node_t *node)
 {
-    const context_t *context = shm->variant->context;
     hier_world_t *world = context->world;
+    dt_backend_t *backend;
     dt_topology_t topology;
     dt_p2p_t *all, *some;
     dt_backend_t *flat, *by_node;
@@ -67,14 +70,25 @@ static void make_backend(const shm_world_t *shm, int rank, dt_shm_node_t *node,
         abort();
     all = jitter_p2p_create(all, world->seed + (uint64_t)rank,
                             world->fail_after > 0 ? world->fail_after : -1, &world->reports[rank]);
-    dt_shm_cross_t cross = {.node = topology.cross_rank, .num_nodes = topology.num_nodes};
+    int numbers[SHM_WORLD_MAX];
+    dt_shm_cross_t cross = {
+        .node = topology.cross_rank, .num_nodes = topology.num_nodes, .ranks = numbers};
+    for (int i = 0; i < topology.size; i++)
+        numbers[i] = rank_at(world, i / world->local_size, i % world->local_size);
     if (!all || dt_ring_create(all, &world->ring, &flat) != DTRAIN_OK ||
         dt_p2p_subset_create(all, ranks, world->num_nodes, DT_RING_TAG_COUNT, &some) != DTRAIN_OK ||
         dt_ring_create(some, &world->ring, &cross.backend) != DTRAIN_OK ||
         dt_shm_create_across(node, &world->tuning, &cross, &by_node) != DTRAIN_OK ||
-        dt_hier_create(flat, by_node, &topology, &tuning, backend) != DTRAIN_OK)
+        dt_hier_create(flat, by_node, &topology, &tuning, &backend) != DTRAIN_OK)
         abort();
     dt_topology_free(&topology);
+    return backend;
+}
+
+static void make_backend(const shm_world_t *shm, int rank, dt_shm_node_t *node,
+                         dt_backend_t **backend)
+{
+    *backend = open_rank(shm->variant->context, rank, node);
 }
 
 /* A node that holds a power of two of consecutive ranks changes nothing. */
@@ -104,14 +118,20 @@ static void reduce_nodes(const hier_world_t *world, const dt_reduction_t *reduct
     dt_reduce(&between, vectors, 1, partials, world->num_nodes, (size_t)count);
 }
 
+static void reduce_in_order(const hier_world_t *world, const dt_reduction_t *reduction,
+                            void **vectors, int64_t count)
+{
+    int size = world->num_nodes * world->local_size;
+    if (is_flat_order(world, reduction))
+        dt_reduce(reduction, vectors, 1, (const void *const *)vectors, size, (size_t)count);
+    else
+        reduce_nodes(world, reduction, vectors, count);
+}
+
 static void reduce(const shm_world_t *shm, const dt_reduction_t *reduction, void **vectors,
                    int64_t count)
 {
-    const hier_world_t *world = ((context_t *)shm->variant->context)->world;
-    if (is_flat_order(world, reduction))
-        dt_reduce(reduction, vectors, 1, (const void *const *)vectors, shm->size, (size_t)count);
-    else
-        reduce_nodes(world, reduction, vectors, count);
+    reduce_in_order(((context_t *)shm->variant->context)->world, reduction, vectors, count);
 }
 
 int hier_world_run(hier_world_t *world, const shm_task_t *tasks, int num_tasks)
@@ -131,4 +151,36 @@ int hier_world_run(hier_world_t *world, const shm_task_t *tasks, int num_tasks)
     memcpy(world->why, shm.why, sizeof world->why);
     dt_loopback_free(context.loopback);
     return result;
+}
+
+static void reduce_backends(const backend_world_t *world, const dt_reduction_t *reduction,
+                            void **vectors, int64_t count)
+{
+    reduce_in_order(world->context, reduction, vectors, count);
+}
+
+void hier_world_open(hier_world_t *world, backend_world_t *backends)
+{
+    dt_shm_node_t *nodes[SHM_WORLD_MAX];
+    int size = world->num_nodes * world->local_size;
+    context_t context = {.world = world, .loopback = dt_loopback_create(size, 1)};
+    if (!context.loopback || size > BACKEND_WORLD_MAX)
+        abort();
+    memset(world->reports, 0, sizeof world->reports);
+    *backends = (backend_world_t){.size = size,
+                                  .seed = world->seed,
+                                  .has_threads = world->driver == SHM_THREADS,
+                                  .reduce = reduce_backends,
+                                  .context = world};
+    open_nodes(world, SHM_WORLD_HEAP, nodes);
+    for (int rank = 0; rank < size; rank++)
+        backends->backends[0][rank] = open_rank(&context, rank, nodes[rank]);
+    world->loopback = context.loopback;
+}
+
+void hier_world_close(hier_world_t *world, backend_world_t *backends)
+{
+    for (int rank = 0; rank < backends->size; rank++)
+        backends->backends[0][rank]->ops->destroy(backends->backends[0][rank], 1);
+    dt_loopback_free(world->loopback);
 }

@@ -91,9 +91,14 @@ static void test_ring_allreduce_with_scales_equals_the_reduction(void **state)
 static void test_ring_allreduce_cut_in_any_way_gives_the_same_bits(void **state)
 {
     static const ring_world_t cuts[] = {
-        {.tuning = {0, 0, 0}},        {.tuning = {64, 1, -1}},     {.tuning = {64, 16, -1}},
-        {.tuning = {1000, 2, -1}},    {.tuning = {4096, 3, -1}},   {.tuning = {1 << 16, 4, -1}},
-        {.tuning = {1 << 20, 4, -1}}, {.tuning = {0, 0, 1 << 20}},
+        {.tuning = {.segment_bytes = 0}},
+        {.tuning = {.segment_bytes = 64, .segments_in_flight = 1, .direct_bytes = -1}},
+        {.tuning = {.segment_bytes = 64, .segments_in_flight = 16, .direct_bytes = -1}},
+        {.tuning = {.segment_bytes = 1000, .segments_in_flight = 2, .direct_bytes = -1}},
+        {.tuning = {.segment_bytes = 4096, .segments_in_flight = 3, .direct_bytes = -1}},
+        {.tuning = {.segment_bytes = 1 << 16, .segments_in_flight = 4, .direct_bytes = -1}},
+        {.tuning = {.segment_bytes = 1 << 20, .segments_in_flight = 4, .direct_bytes = -1}},
+        {.tuning = {.direct_bytes = 1 << 20}},
     };
     (void)state;
     for (int n = 2; n <= 8; n += 3) {

@@ -301,7 +301,7 @@ static void leave_early(const dt_sock_address_t *address, int rank)
     int fd, fds[DT_SHM_PACKET_FDS];
     dt_shm_packet_t packet;
     dt_shm_patience_t patience = {dt_now_ns() + PATIENCE_NS, idle};
-    dtrain_status_t status = dt_sock_reach(address, rank, 1, patience.deadline_ns, idle, &fd);
+    dtrain_status_t status = dt_sock_reach(address, rank, NULL, 1, patience.deadline_ns, idle, &fd);
     if (status == DTRAIN_OK)
         status = dt_shm_packet_receive(fd, &packet, fds, &patience);
     _exit(-status);

@@ -46,8 +46,9 @@ static void run(shm_driver_t driver, int size, uint64_t seed, dt_shm_tuning_t tu
         fail_msg("%s", world.why);
 }
 
-static const dt_shm_tuning_t usual = {0, 0, 0, 0};
-static const dt_shm_tuning_t narrow = {-1, -1, 4096, 2};
+static const dt_shm_tuning_t usual = {.slots = 0};
+static const dt_shm_tuning_t narrow = {
+    .tiny_bytes = -1, .small_bytes = -1, .chunk_bytes = 4096, .slots = 2};
 
 static void test_shm_ranks_as_threads_get_the_reduction(void **state)
 {

@@ -121,8 +121,14 @@ static void test_shm_allreduce_of_more_pieces_than_can_be_posted_equals_the_redu
 static void test_shm_allreduce_cut_in_any_way_gives_the_same_bits(void **state)
 {
     static const dt_shm_tuning_t cuts[] = {
-        {0, 0, 0, 0},      {-1, -1, 128, 1},         {-1, -1, 128, 2},   {-1, -1, 4096, 64},
-        {-1, -1, 1000, 5}, {1 << 20, 1 << 20, 0, 0}, {1, 1 << 20, 0, 2}, {0, 0, 1 << 20, 3},
+        {.slots = 0},
+        {.tiny_bytes = -1, .small_bytes = -1, .chunk_bytes = 128, .slots = 1},
+        {.tiny_bytes = -1, .small_bytes = -1, .chunk_bytes = 128, .slots = 2},
+        {.tiny_bytes = -1, .small_bytes = -1, .chunk_bytes = 4096, .slots = 64},
+        {.tiny_bytes = -1, .small_bytes = -1, .chunk_bytes = 1000, .slots = 5},
+        {.tiny_bytes = 1 << 20, .small_bytes = 1 << 20},
+        {.tiny_bytes = 1, .small_bytes = 1 << 20, .slots = 2},
+        {.chunk_bytes = 1 << 20, .slots = 3},
     };
     (void)state;
     for (int size = 2; size <= 5; size++) {
@@ -231,7 +237,7 @@ static void test_shm_start_of_what_is_no_collective_is_refused(void **state)
     assert_int_equal(dt_shm_local_group(1, SHM_WORLD_HEAP, &node), DTRAIN_OK);
     assert_int_equal(dt_shm_create(node, NULL, &backend), DTRAIN_OK);
     dt_collective_t bad[5] = {good, good, good, good, good};
-    bad[0].kind = (dt_collective_kind_t)3;
+    bad[0].kind = (dt_collective_kind_t)7;
     bad[1].kind = DT_BROADCAST;
     bad[1].root = 1;
     bad[2].reduction.dtype = (dtrain_dtype_t)99;

@@ -224,7 +224,7 @@ static void test_sock_connect_to_a_stranger_is_refused(void **state)
     close(fd);
     close(stranger);
     sock_join(&rank, 1);
-    assert_int_equal(rank.status, DTRAIN_ERR_TIMEOUT);
+    assert_int_equal(rank.status, DTRAIN_ERR_COMMUNICATION);
     assert_non_null(strstr(rank.error, "Unix socket @dtrain-"));
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/dtype.h"
+#include "base/isa.h"
 #include "reduce/reduce.h"
 #include "reference.h"
 
@@ -113,7 +114,7 @@ static void fail_with(const dt_reduction_t *reduction, const form_t *form, size_
 {
     fail_msg("%s of %s on %s, scales %g and %g, %d sources, %zu elements: element %zu of "
              "destination %d (of %d, from source %d on) is wrong",
-             dt_op_name(reduction->op), dt_dtype_name(reduction->dtype), dt_reduce_isa(),
+             dt_op_name(reduction->op), dt_dtype_name(reduction->dtype), dt_isa_name(),
              reduction->prescale, reduction->postscale, form->num_sources, form->count, index, d,
              form->num_destinations, form->on_source);
 }
@@ -180,8 +181,8 @@ static void check_forms(const dt_reduction_t *reduction, int num_sources)
 
 static int has_isa(const char *isa)
 {
-    assert_int_equal(dt_reduce_set_isa(isa), 0);
-    return strcmp(dt_reduce_isa(), isa) == 0;
+    assert_int_equal(dt_isa_set_cap(isa), 0);
+    return strcmp(dt_isa_name(), isa) == 0;
 }
 
 static void check_reduction(dtrain_dtype_t dtype, dtrain_op_t op, double prescale, double postscale,
@@ -253,7 +254,7 @@ static void test_reduce_f64_on_every_isa_matches_the_reference(void **state)
 static int restore_isa(void **state)
 {
     (void)state;
-    return dt_reduce_set_isa("auto");
+    return dt_isa_set_cap("auto");
 }
 
 int main(void)

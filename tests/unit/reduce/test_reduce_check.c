@@ -104,25 +104,6 @@ static void test_reduction_check_divisor_without_average_is_refused(void **state
     assert_refused(&reduction, DTRAIN_ERR_INVALID_ARGUMENT, "divisor 0");
 }
 
-static void test_reduce_isa_cap_is_never_exceeded(void **state)
-{
-    (void)state;
-    assert_int_equal(dt_reduce_set_isa("scalar"), 0);
-    assert_string_equal(dt_reduce_isa(), "scalar");
-    assert_int_equal(dt_reduce_set_isa("avx2"), 0);
-    assert_string_not_equal(dt_reduce_isa(), "avx512");
-    assert_int_equal(dt_reduce_set_isa("auto"), 0);
-}
-
-static void test_reduce_isa_unknown_cap_changes_nothing(void **state)
-{
-    (void)state;
-    assert_int_equal(dt_reduce_set_isa("scalar"), 0);
-    assert_int_equal(dt_reduce_set_isa("sse9"), -1);
-    assert_string_equal(dt_reduce_isa(), "scalar");
-    assert_int_equal(dt_reduce_set_isa(""), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,8 +114,6 @@ int main(void)
         cmocka_unit_test(test_reduction_check_scale_that_is_not_finite_is_refused),
         cmocka_unit_test(test_reduction_check_scale_beyond_float_is_for_doubles_and_integers_only),
         cmocka_unit_test(test_reduction_check_divisor_without_average_is_refused),
-        cmocka_unit_test(test_reduce_isa_cap_is_never_exceeded),
-        cmocka_unit_test(test_reduce_isa_unknown_cap_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

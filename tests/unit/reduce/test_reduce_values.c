@@ -14,6 +14,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include "base/isa.h"
 #include "reduce/half.h"
 #include "reduce/reduce.h"
 
@@ -47,7 +48,7 @@ static void test_reduce_f16_average_of_large_values_does_not_overflow(void **sta
     uint16_t big = dt_f32_to_f16(40000), rows[2][1] = {{big}, {big}}, out[1];
     dt_reduction_t reduction = reduction_of(DTRAIN_DTYPE_F16, DTRAIN_OP_AVERAGE, 2);
     for (size_t i = 0; i < NUM_ISAS; i++) {
-        dt_reduce_set_isa(isas[i]);
+        dt_isa_set_cap(isas[i]);
         reduce_rows(&reduction, out, rows, sizeof rows[0], 2, 1);
         assert_int_equal(out[0], big);
     }
@@ -89,7 +90,7 @@ static void test_reduce_average_of_equal_values_is_the_value(void **state)
         memcpy(rows[r], values, sizeof values);
     dt_reduction_t reduction = reduction_of(DTRAIN_DTYPE_F32, DTRAIN_OP_AVERAGE, 3);
     for (size_t i = 0; i < NUM_ISAS; i++) {
-        dt_reduce_set_isa(isas[i]);
+        dt_isa_set_cap(isas[i]);
         reduce_rows(&reduction, out, rows, sizeof rows[0], 3, 5);
         assert_memory_equal(out, values, sizeof values);
     }
@@ -102,7 +103,7 @@ static void test_reduce_order_of_addition_is_the_tree(void **state)
     float rows[6][1] = {{0x1p24f}, {0}, {1}, {1}, {1}, {1}}, out[1];
     dt_reduction_t reduction = reduction_of(DTRAIN_DTYPE_F32, DTRAIN_OP_SUM, 6);
     for (size_t i = 0; i < NUM_ISAS; i++) {
-        dt_reduce_set_isa(isas[i]);
+        dt_isa_set_cap(isas[i]);
         reduce_rows(&reduction, out, rows, sizeof rows[0], 6, 1);
         assert_true(out[0] == 0x1p24f + 4);
     }
@@ -185,7 +186,7 @@ static void test_reduce_min_and_max_keep_nan_and_order_zeros(void **state)
     double min[4], max[4];
     dt_reduction_t reduction = reduction_of(DTRAIN_DTYPE_F64, DTRAIN_OP_MIN, 2);
     for (size_t i = 0; i < NUM_ISAS; i++) {
-        dt_reduce_set_isa(isas[i]);
+        dt_isa_set_cap(isas[i]);
         reduction.op = DTRAIN_OP_MIN;
         reduce_rows(&reduction, min, rows, sizeof rows[0], 2, 4);
         reduction.op = DTRAIN_OP_MAX;
@@ -221,7 +222,7 @@ static void test_reduce_halves_of_every_value_round_as_the_scalar_conversion(voi
     (void)state;
     static const double scales[] = {1.0000001, 1.5, 0.1, 1.00390625, 0x1p-3, 0x1.8p-9, 0x1p-20};
     for (size_t i = 0; i < NUM_ISAS; i++) {
-        dt_reduce_set_isa(isas[i]);
+        dt_isa_set_cap(isas[i]);
         for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
             check_every_half(DTRAIN_DTYPE_F16, scales[s]);
             check_every_half(DTRAIN_DTYPE_BF16, scales[s]);
@@ -263,7 +264,7 @@ static void test_reduce_cut_anywhere_gives_the_same_bits(void **state)
             rows[r][i] = ldexpf((float)(int32_t)next_random(&seed), (int)(seed >> 28) - 40);
     dt_reduction_t reduction = reduction_of(DTRAIN_DTYPE_F32, DTRAIN_OP_AVERAGE, MOST_RANKS);
     for (size_t i = 0; i < NUM_ISAS; i++) {
-        dt_reduce_set_isa(isas[i]);
+        dt_isa_set_cap(isas[i]);
         for (uint32_t round = 0; round < 20; round++)
             check_cuts(&reduction, rows, round);
     }
@@ -306,7 +307,7 @@ static void test_reduce_in_a_thread_that_flushes_subnormals_keeps_them(void **st
 static int restore_isa(void **state)
 {
     (void)state;
-    return dt_reduce_set_isa("auto");
+    return dt_isa_set_cap("auto");
 }
 
 int main(void)
