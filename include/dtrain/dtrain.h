@@ -38,7 +38,12 @@
  *              submit different names does not matter. One name may be in flight once a rank.
  *   Buffers    A buffer is lent to the library from the call until its handle is done; when the
  *              world is gone before (see Errors), until dtrain_shutdown, since a peer may still
- *              be writing. Input and output are the same buffer (in place) or do not overlap.
+ *              be writing. Input and output do not overlap, except where an operation says how it
+ *              works in place.
+ *   Rows       Operations that put together or share out deal in rows: a row is one index of the
+ *              first dimension, so a tensor of shape [5, 3] has 5 rows of 3 elements. Where the
+ *              library shares d rows out over n ranks, each gets d / n, and the first d mod n
+ *              ranks get one more, in rank order.
  *   Counts     Counts are elements, 64-bit. NULL is a valid buffer where the count is 0.
  *   Same bits  The order in which ranks' values are added depends on rank numbers alone:
  *              the same program on the same number of ranks gives the same bits on every
@@ -94,6 +99,7 @@ typedef enum dtrain_status {
     DTRAIN_ERR_INTERNAL = -14,           /* a defect of libdtrain: please report it */
     DTRAIN_ERR_FORKED = -15,             /* called in a child made by fork after dtrain_init */
     DTRAIN_ERR_ABORTED = -16,            /* a rank called dtrain_abort; the world is gone */
+    DTRAIN_ERR_IN_CALLBACK = -17,        /* a call that would block, made in a callback */
     DTRAIN_ERR_FILE = -18                /* a file: the system's reason, or what is wrong in it */
 } dtrain_status_t;
 
@@ -296,6 +302,12 @@ DTRAIN_API const char *dtrain_dtype_name(dtrain_dtype_t dtype);
  *                  exact sums (int64 wraps), divided with truncation towards zero. Not for
  *                  bool: UNSUPPORTED.
  *   MIN, MAX       NaN on any rank gives NaN. bool: and, or.
+ *   ADASUM         Adds what two gradients do not have in common and averages what they have:
+ *                  a (1 - a.b / 2|a|^2) + b (1 - a.b / 2|b|^2), so that orthogonal gradients add
+ *                  and equal ones average. Pairs are combined along the same tree, with a.b and
+ *                  the norms taken over the whole tensor; all of it in double, rounded once.
+ *                  allreduce of floating-point types only: else UNSUPPORTED. A rank needs memory
+ *                  for the tensor in double, and once more as it is, while it runs.
  *
  * Values of ranks are combined along a balanced binary tree over rank numbers, the same for
  * every element: ((x0 + x1) + (x2 + x3)) + (x4 + x5) for six ranks.
@@ -308,7 +320,8 @@ typedef enum dtrain_op {
     DTRAIN_OP_AVERAGE = 1,
     DTRAIN_OP_MIN = 2,
     DTRAIN_OP_MAX = 3,
-    DTRAIN_OP_PRODUCT = 4
+    DTRAIN_OP_PRODUCT = 4,
+    DTRAIN_OP_ADASUM = 5
 } dtrain_op_t;
 
 /* The reduction's name, such as "average"; "unknown" for an unknown one. */
@@ -335,34 +348,51 @@ typedef struct dtrain_tensor {
     uint32_t struct_size;
     int32_t ndim;     /* 0 to DTRAIN_NDIM_MAX; 0 is a scalar: one element, shape unused */
     const char *name; /* UTF-8, 1 to DTRAIN_NAME_MAX bytes; "dtrain." at its start is reserved */
-    const void *in;   /* input, host memory; broadcast reads it on the root only */
-    void *out;        /* output; may be `in` (in place); must not overlap it otherwise */
+    const void *in;   /* input, host memory; read where the operation says so */
+    void *out;        /* output; where the operation says so, NULL lets the library provide it */
     const int64_t *shape; /* ndim extents, each >= 0, in elements */
     dtrain_dtype_t dtype;
     int32_t device; /* DTRAIN_DEVICE_CPU */
     void *stream;   /* for device tensors; NULL for host memory */
+    /* Bytes that `out` has room for. Read by the operations whose output's size is known only once
+     * all ranks have called (allgather, alltoall, gather), where 0 is no room; others check it
+     * unless it is 0. A caller that was built before there was this field counts as 0. */
+    int64_t out_bytes;
 } dtrain_tensor_t;
 
 /*
  * Called once when an operation is done, with its status and `user`, on libdtrain's background
- * thread or on a thread that is in dtrain_wait. It must not block; calls that would block
- * return an error in it.
+ * thread or on a thread that is in a blocking call (in a world of one: in the call that submits).
+ * In it dtrain_poll, dtrain_output and dtrain_release work for the handle, and operations may be
+ * submitted; calls that would block return DTRAIN_ERR_IN_CALLBACK, and dtrain_shutdown too. It must
+ * not block by other means, since nothing else moves meanwhile. When dtrain_wait returns, the
+ * operation's callback has. A call that is refused at once has no callback.
  */
 typedef void (*dtrain_callback_fn_t)(uint64_t handle, dtrain_status_t status, void *user);
 
 /* How an operation is done. NULL in its place means: all defaults. */
 typedef struct dtrain_options {
     uint32_t struct_size;
-    dtrain_op_t op;                /* allreduce */
+    dtrain_op_t op;                /* allreduce, reduce, reduce-scatter */
     double prescale;               /* factor on every input before the reduction; 0 means 1 */
     double postscale;              /* factor on the result before it is rounded; 0 means 1 */
     dtrain_pset_t pset;            /* the ranks that take part, of which this is one */
-    int32_t priority;              /* reserved: 0 */
+    int32_t priority;              /* see below; 0 is the usual one */
     int32_t timeout_ms;            /* deadline; 0: the configured one; -1: none */
     uint32_t reserved;             /* 0 */
-    dtrain_callback_fn_t callback; /* reserved: NULL */
-    void *user;                    /* reserved: NULL */
+    dtrain_callback_fn_t callback; /* called when the operation is done; or NULL */
+    void *user;                    /* for the callback */
 } dtrain_options_t;
+
+/*
+ * Priority: of the operations that all ranks have submitted and that have not been begun, those
+ * with a higher priority go first, in the same order on all ranks; those with the same one in the
+ * order in which they became complete. When a program uses priorities, no more is begun at a time
+ * than the data path needs to stay busy, so that what comes later can still overtake. Ranks may
+ * give one operation different priorities; the highest counts. A high priority for the gradients
+ * that the next step needs first (those of the first layers) lets it begin earlier. It changes no
+ * bits.
+ */
 
 /*
  * An operation that was submitted. 0 is never a handle. Handles carry a generation, so one that
@@ -374,7 +404,7 @@ typedef uint64_t dtrain_handle_t;
  * Submits an allreduce: when it is done, `out` on every rank of the set holds the reduction of
  * all ranks' `in`, elementwise. Type, shape, op, prescale and postscale must be the same on all
  * ranks. Scales other than 1 on integers are applied in double and truncated towards zero; on
- * bool they are UNSUPPORTED.
+ * bool they are UNSUPPORTED. In place is out == in.
  *
  * Does not block. On success *handle must be waited for or polled, then released. Errors now:
  * INVALID_ARGUMENT, UNSUPPORTED, DUPLICATE_NAME, NOT_INITIALIZED, OUT_OF_MEMORY, FORKED, or the
@@ -397,6 +427,119 @@ DTRAIN_API dtrain_status_t dtrain_broadcast_async(const dtrain_tensor_t *tensor,
                                                   dtrain_handle_t *handle);
 
 /*
+ * Submits a reduction to one rank: when it is done, `out` on rank `root` holds what an allreduce
+ * would give, bit for bit; on other ranks `out` is not touched and may be NULL. Type, shape, op,
+ * scales and root must be the same on all ranks. In place is out == in, on the root. Blocking and
+ * errors as dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_reduce_async(const dtrain_tensor_t *tensor, int root,
+                                               const dtrain_options_t *options,
+                                               dtrain_handle_t *handle);
+
+/*
+ * Submits a reduce-scatter: the rows of what an allreduce would give, bit for bit, are shared out
+ * over the ranks (see Rows); `shape` is that of the whole tensor, and `out` receives this rank's
+ * rows. Type, shape, op and scales must be the same on all ranks; the op is not ADASUM. At least
+ * one dimension, else INVALID_ARGUMENT.
+ *
+ * `out` NULL: the library provides the memory, which dtrain_output gives and dtrain_release frees.
+ * In place is out == in + the place of this rank's rows. Blocking and errors as
+ * dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_reducescatter_async(const dtrain_tensor_t *tensor,
+                                                      const dtrain_options_t *options,
+                                                      dtrain_handle_t *handle);
+
+/*
+ * Submits an allgather: when it is done, every rank has the rows of all ranks' `in`, in rank order.
+ * `shape` is that of this rank's `in`; the first extent may differ by rank, and be 0. Type, number
+ * of dimensions and all other extents must be the same on all ranks. At least one dimension, else
+ * INVALID_ARGUMENT.
+ *
+ * `out` NULL: the library provides the memory, which dtrain_output gives, with the shape, and
+ * dtrain_release frees. Otherwise `out` has room for `out_bytes`; should that be too little on any
+ * rank, the operation fails on all with INVALID_ARGUMENT before data moves, as it does with
+ * OUT_OF_MEMORY when a rank has no memory for its output. dtrain_recv_splits gives the rows that
+ * came from each rank. In place is in == out + the place of this rank's rows. Blocking and other
+ * errors as dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_allgather_async(const dtrain_tensor_t *tensor,
+                                                  const dtrain_options_t *options,
+                                                  dtrain_handle_t *handle);
+
+/*
+ * Submits a gather: as an allgather, but only rank `root` gets the rows of all ranks. `out` is not
+ * used on other ranks, where dtrain_output gives NULL and a first extent of 0; dtrain_recv_splits
+ * tells the rows of each rank everywhere. Type, number of dimensions, all extents but the first,
+ * and root must be the same on all ranks. Not in place. Outputs, blocking and errors as
+ * dtrain_allgather_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_gather_async(const dtrain_tensor_t *tensor, int root,
+                                               const dtrain_options_t *options,
+                                               dtrain_handle_t *handle);
+
+/*
+ * Submits a scatter: the rows of rank `root`'s `in` are shared out over the ranks (see Rows), and
+ * `out` receives this rank's. `shape` is that of the whole tensor, on every rank; `in` is read on
+ * the root only, and may be NULL elsewhere. Type, shape and root must be the same on all ranks. At
+ * least one dimension, else INVALID_ARGUMENT. `out` NULL: as dtrain_reducescatter_async. Not in
+ * place. Blocking and errors as dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_scatter_async(const dtrain_tensor_t *tensor, int root,
+                                                const dtrain_options_t *options,
+                                                dtrain_handle_t *handle);
+
+/*
+ * Submits an all-to-all: `splits[r]` rows of this rank's `in`, behind those for lower ranks, go to
+ * rank r, and what comes from the ranks is put together in rank order. `shape` is that of this
+ * rank's `in`; `splits` has `n` entries, one a rank of the set, each >= 0, that add up to the first
+ * extent, and is copied. `splits` NULL (`n` is then ignored): the same for each, and the first
+ * extent must be divisible by the number of ranks. Type, number of dimensions and all extents but
+ * the first must be the same on all ranks. At least one dimension. What does not hold is
+ * INVALID_ARGUMENT on every rank.
+ *
+ * dtrain_recv_splits gives the rows that came from each rank. Not in place. Outputs, blocking and
+ * errors as dtrain_allgather_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_alltoall_async(const dtrain_tensor_t *tensor,
+                                                 const int64_t *splits, int n,
+                                                 const dtrain_options_t *options,
+                                                 dtrain_handle_t *handle);
+
+/*
+ * Submit one end of a transfer between two ranks: `in` of the rank that sends to `peer` goes to
+ * `out` of the rank that receives from `peer`. The two ends are matched by their name, and must
+ * agree on each other, on type and on shape; MISMATCH otherwise, on those who submitted it.
+ * INVALID_ARGUMENT when `peer` is this rank or none. `out` is not used by a send, nor `in` by a
+ * receive. In the data path transfers have their place among the operations of all ranks, so every
+ * rank that has not shut down takes notice; nobody else needs to submit anything. Blocking and
+ * errors as dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_send_async(const dtrain_tensor_t *tensor, int peer,
+                                             const dtrain_options_t *options,
+                                             dtrain_handle_t *handle);
+DTRAIN_API dtrain_status_t dtrain_recv_async(const dtrain_tensor_t *tensor, int peer,
+                                             const dtrain_options_t *options,
+                                             dtrain_handle_t *handle);
+
+/*
+ * Submit `n` tensors as one group: all are agreed on before the first is begun, and when one fails
+ * (another shape on some rank, an argument refused, a deadline) all fail, with a text that names
+ * the one. The names and their order are part of what ranks must agree on. `options` hold for each
+ * tensor. `handles` receives n handles, each to be waited for and released; on error none.
+ * INVALID_ARGUMENT for n < 1. Otherwise as the call for one tensor.
+ */
+DTRAIN_API dtrain_status_t dtrain_grouped_allreduce_async(const dtrain_tensor_t *tensors, int n,
+                                                          const dtrain_options_t *options,
+                                                          dtrain_handle_t *handles);
+DTRAIN_API dtrain_status_t dtrain_grouped_allgather_async(const dtrain_tensor_t *tensors, int n,
+                                                          const dtrain_options_t *options,
+                                                          dtrain_handle_t *handles);
+DTRAIN_API dtrain_status_t dtrain_grouped_reducescatter_async(const dtrain_tensor_t *tensors, int n,
+                                                              const dtrain_options_t *options,
+                                                              dtrain_handle_t *handles);
+
+/*
  * Submits a barrier: it is done when every rank of the set has submitted it. A rank's barriers
  * are matched in their order; several may be in flight. Operations submitted before it need
  * not be done. Blocking and errors as dtrain_allreduce_async.
@@ -406,12 +549,30 @@ DTRAIN_API dtrain_status_t dtrain_barrier_async(const dtrain_options_t *options,
 
 /*
  * Blocking shorthands: submit, wait, release. `name`, buffers, `count` (elements, one
- * dimension), `dtype` and `op` as above. They return what the wait returns.
+ * dimension), `dtype`, `op`, `root` and `peer` as above. They return what the wait returns.
+ *
+ * dtrain_allgather takes `count` elements from each rank, the same number from all, and `out` holds
+ * count * size. dtrain_reducescatter takes `count` elements in all, and `out` holds this rank's
+ * share. dtrain_alltoall sends count / size elements to each rank, and `out` holds count. For
+ * outputs that are the library's, use the asynchronous calls.
  */
 DTRAIN_API dtrain_status_t dtrain_allreduce(const char *name, const void *in, void *out,
                                             int64_t count, dtrain_dtype_t dtype, dtrain_op_t op);
 DTRAIN_API dtrain_status_t dtrain_broadcast(const char *name, void *buffer, int64_t count,
                                             dtrain_dtype_t dtype, int root);
+DTRAIN_API dtrain_status_t dtrain_reduce(const char *name, const void *in, void *out, int64_t count,
+                                         dtrain_dtype_t dtype, dtrain_op_t op, int root);
+DTRAIN_API dtrain_status_t dtrain_reducescatter(const char *name, const void *in, void *out,
+                                                int64_t count, dtrain_dtype_t dtype,
+                                                dtrain_op_t op);
+DTRAIN_API dtrain_status_t dtrain_allgather(const char *name, const void *in, void *out,
+                                            int64_t count, dtrain_dtype_t dtype);
+DTRAIN_API dtrain_status_t dtrain_alltoall(const char *name, const void *in, void *out,
+                                           int64_t count, dtrain_dtype_t dtype);
+DTRAIN_API dtrain_status_t dtrain_send(const char *name, const void *buffer, int64_t count,
+                                       dtrain_dtype_t dtype, int peer);
+DTRAIN_API dtrain_status_t dtrain_recv(const char *name, void *buffer, int64_t count,
+                                       dtrain_dtype_t dtype, int peer);
 DTRAIN_API dtrain_status_t dtrain_barrier(void);
 
 /* ---- Handles --------------------------------------------------------------------------- */
@@ -443,6 +604,34 @@ DTRAIN_API dtrain_status_t dtrain_wait_for(dtrain_handle_t handle, int timeout_m
  */
 DTRAIN_API dtrain_status_t dtrain_wait_all(const dtrain_handle_t *handles, int n,
                                            dtrain_status_t *each);
+
+/*
+ * Waits until one of `n` handles is done, sets *index to its place in the array (the first, when
+ * several are) and returns its status. Entries that are 0 are passed over, so that a loop sets to 0
+ * what it has dealt with. A handle that was released counts as done, with INVALID_HANDLE.
+ * INVALID_ARGUMENT when there is no handle to wait for, or `index` is NULL. Otherwise as
+ * dtrain_wait.
+ */
+DTRAIN_API dtrain_status_t dtrain_wait_any(const dtrain_handle_t *handles, int n, int *index);
+
+/*
+ * Where the output of an operation that is done lies: `data` is the caller's own `out`, or memory
+ * of the library when `out` was NULL, which is valid until the handle is released (NULL when it is
+ * of 0 bytes); shape[0 … *ndim-1] is its shape, of which `shape` (NULL, or room for DTRAIN_NDIM_MAX
+ * extents) receives as many. `data` and `ndim` may be NULL too.
+ *
+ * IN_PROGRESS when the operation is not done, its status when it failed, INVALID_HANDLE;
+ * INVALID_ARGUMENT for an operation without an output (barrier). Does not block.
+ */
+DTRAIN_API dtrain_status_t dtrain_output(dtrain_handle_t handle, const void **data, int64_t *shape,
+                                         int *ndim);
+
+/*
+ * How many rows came from each rank, into splits[0 … n-1]; `n` is the number of ranks of the set.
+ * For allgather, gather and alltoall; INVALID_ARGUMENT for others, or for another `n`. Otherwise
+ * as dtrain_output.
+ */
+DTRAIN_API dtrain_status_t dtrain_recv_splits(dtrain_handle_t handle, int64_t *splits, int n);
 
 /*
  * Gives a handle back; it is invalid from then on. An operation that is not done keeps its

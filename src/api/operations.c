@@ -1,6 +1,6 @@
-/* operations.c - collectives and handles: dtrain.h says what each does. */
+/* operations.c - collectives: dtrain.h says what each does. */
 #include "api/world.h"
-#include "base/status.h"
+#include "core/operand.h"
 
 static dtrain_status_t submit(const dt_submission_t *submission, dtrain_handle_t *handle)
 {
@@ -34,8 +34,107 @@ dtrain_status_t dtrain_barrier_async(const dtrain_options_t *options, dtrain_han
     return submit(&submission, handle);
 }
 
-/* Submit, wait, release. */
-static dtrain_status_t run(dt_submission_t *submission)
+static dtrain_status_t submit_plain(dt_kind_t kind, const dtrain_tensor_t *tensor, int root,
+                                    const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    dt_submission_t submission = {.kind = kind, .tensor = tensor, .options = options, .root = root};
+    return submit(&submission, handle);
+}
+
+dtrain_status_t dtrain_reduce_async(const dtrain_tensor_t *tensor, int root,
+                                    const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    return submit_plain(DT_KIND_REDUCE, tensor, root, options, handle);
+}
+
+dtrain_status_t dtrain_reducescatter_async(const dtrain_tensor_t *tensor,
+                                           const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    return submit_plain(DT_KIND_REDUCESCATTER, tensor, 0, options, handle);
+}
+
+dtrain_status_t dtrain_allgather_async(const dtrain_tensor_t *tensor,
+                                       const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    return submit_plain(DT_KIND_ALLGATHER, tensor, 0, options, handle);
+}
+
+dtrain_status_t dtrain_gather_async(const dtrain_tensor_t *tensor, int root,
+                                    const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    return submit_plain(DT_KIND_GATHER, tensor, root, options, handle);
+}
+
+dtrain_status_t dtrain_scatter_async(const dtrain_tensor_t *tensor, int root,
+                                     const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    return submit_plain(DT_KIND_SCATTER, tensor, root, options, handle);
+}
+
+dtrain_status_t dtrain_alltoall_async(const dtrain_tensor_t *tensor, const int64_t *splits, int n,
+                                      const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    dt_submission_t submission = {.kind = DT_KIND_ALLTOALL,
+                                  .tensor = tensor,
+                                  .options = options,
+                                  .splits = splits,
+                                  .num_splits = n};
+    return submit(&submission, handle);
+}
+
+dtrain_status_t dtrain_send_async(const dtrain_tensor_t *tensor, int peer,
+                                  const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    return submit_plain(DT_KIND_TRANSFER, tensor, peer, options, handle);
+}
+
+dtrain_status_t dtrain_recv_async(const dtrain_tensor_t *tensor, int peer,
+                                  const dtrain_options_t *options, dtrain_handle_t *handle)
+{
+    dt_submission_t submission = {.kind = DT_KIND_TRANSFER,
+                                  .tensor = tensor,
+                                  .options = options,
+                                  .root = peer,
+                                  .is_receiver = 1};
+    return submit(&submission, handle);
+}
+
+static dtrain_status_t submit_group(dt_kind_t kind, const dtrain_tensor_t *tensors, int n,
+                                    const dtrain_options_t *options, dtrain_handle_t *handles)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    dt_runtime_t *runtime = dt_api_enter(&status);
+    if (!runtime)
+        return status;
+    dt_submission_t submission = {.kind = kind, .tensor = tensors, .options = options};
+    status = dt_runtime_submit_group(runtime, &submission, n, handles);
+    dt_api_leave();
+    return status;
+}
+
+dtrain_status_t dtrain_grouped_allreduce_async(const dtrain_tensor_t *tensors, int n,
+                                               const dtrain_options_t *options,
+                                               dtrain_handle_t *handles)
+{
+    return submit_group(DT_KIND_ALLREDUCE, tensors, n, options, handles);
+}
+
+dtrain_status_t dtrain_grouped_allgather_async(const dtrain_tensor_t *tensors, int n,
+                                               const dtrain_options_t *options,
+                                               dtrain_handle_t *handles)
+{
+    return submit_group(DT_KIND_ALLGATHER, tensors, n, options, handles);
+}
+
+dtrain_status_t dtrain_grouped_reducescatter_async(const dtrain_tensor_t *tensors, int n,
+                                                   const dtrain_options_t *options,
+                                                   dtrain_handle_t *handles)
+{
+    return submit_group(DT_KIND_REDUCESCATTER, tensors, n, options, handles);
+}
+
+/* Submit, wait, release. `call` is for the text. */
+static dtrain_status_t run(dt_submission_t *submission, const char *call)
 {
     dtrain_status_t status = DTRAIN_OK;
     dt_runtime_t *runtime = dt_api_enter(&status);
@@ -43,7 +142,9 @@ static dtrain_status_t run(dt_submission_t *submission)
         return status;
     dtrain_handle_t handle;
     submission->will_wait = 1;
-    status = dt_runtime_submit(runtime, submission, &handle);
+    status = dt_runtime_may_block(runtime, call);
+    if (status == DTRAIN_OK)
+        status = dt_runtime_submit(runtime, submission, &handle);
     if (status == DTRAIN_OK) {
         status = dt_runtime_wait(runtime, handle, -1);
         dt_runtime_release(runtime, handle);
@@ -52,109 +153,108 @@ static dtrain_status_t run(dt_submission_t *submission)
     return status;
 }
 
-dtrain_status_t dtrain_allreduce(const char *name, const void *in, void *out, int64_t count,
-                                 dtrain_dtype_t dtype, dtrain_op_t op)
+/* A blocking call's vector. `shape` outlives it. */
+static dtrain_tensor_t vector(const char *name, const void *in, void *out, const int64_t *shape,
+                              dtrain_dtype_t dtype)
 {
     dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
                               .ndim = 1,
                               .name = name,
                               .in = in,
                               .out = out,
-                              .shape = &count,
+                              .shape = shape,
                               .dtype = dtype};
+    return tensor;
+}
+
+static dtrain_status_t run_reduction(dt_kind_t kind, const dtrain_tensor_t *tensor, dtrain_op_t op,
+                                     int root, const char *call)
+{
     dtrain_options_t options = {.struct_size = sizeof options, .op = op};
     dt_submission_t submission = {
-        .kind = DT_KIND_ALLREDUCE, .tensor = &tensor, .options = &options};
-    return run(&submission);
+        .kind = kind, .tensor = tensor, .options = &options, .root = root};
+    return run(&submission, call);
+}
+
+dtrain_status_t dtrain_allreduce(const char *name, const void *in, void *out, int64_t count,
+                                 dtrain_dtype_t dtype, dtrain_op_t op)
+{
+    dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
+    return run_reduction(DT_KIND_ALLREDUCE, &tensor, op, 0, "dtrain_allreduce");
+}
+
+dtrain_status_t dtrain_reduce(const char *name, const void *in, void *out, int64_t count,
+                              dtrain_dtype_t dtype, dtrain_op_t op, int root)
+{
+    dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
+    return run_reduction(DT_KIND_REDUCE, &tensor, op, root, "dtrain_reduce");
+}
+
+/* A vector's bytes. What cannot be counted is refused later, for its shape. */
+static int64_t bytes_of(int64_t count, int64_t times, dtrain_dtype_t dtype)
+{
+    int64_t bytes;
+    if (count < 0 || __builtin_mul_overflow(count, times, &bytes) ||
+        __builtin_mul_overflow(bytes, (int64_t)dtrain_dtype_size(dtype), &bytes))
+        return 0;
+    return bytes;
+}
+
+dtrain_status_t dtrain_reducescatter(const char *name, const void *in, void *out, int64_t count,
+                                     dtrain_dtype_t dtype, dtrain_op_t op)
+{
+    dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
+    int size = dtrain_size();
+    if (size > 0)
+        tensor.out_bytes = bytes_of(dt_rows_of(count, size, dtrain_rank()), 1, dtype);
+    return run_reduction(DT_KIND_REDUCESCATTER, &tensor, op, 0, "dtrain_reducescatter");
 }
 
 dtrain_status_t dtrain_broadcast(const char *name, void *buffer, int64_t count,
                                  dtrain_dtype_t dtype, int root)
 {
-    dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
-                              .ndim = 1,
-                              .name = name,
-                              .in = buffer,
-                              .out = buffer,
-                              .shape = &count,
-                              .dtype = dtype};
+    dtrain_tensor_t tensor = vector(name, buffer, buffer, &count, dtype);
     dt_submission_t submission = {.kind = DT_KIND_BROADCAST, .tensor = &tensor, .root = root};
-    return run(&submission);
+    return run(&submission, "dtrain_broadcast");
+}
+
+dtrain_status_t dtrain_allgather(const char *name, const void *in, void *out, int64_t count,
+                                 dtrain_dtype_t dtype)
+{
+    dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
+    tensor.out_bytes = bytes_of(count, dtrain_size(), dtype);
+    dt_submission_t submission = {.kind = DT_KIND_ALLGATHER, .tensor = &tensor};
+    return run(&submission, "dtrain_allgather");
+}
+
+dtrain_status_t dtrain_alltoall(const char *name, const void *in, void *out, int64_t count,
+                                dtrain_dtype_t dtype)
+{
+    dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
+    tensor.out_bytes = bytes_of(count, 1, dtype);
+    dt_submission_t submission = {.kind = DT_KIND_ALLTOALL, .tensor = &tensor};
+    return run(&submission, "dtrain_alltoall");
+}
+
+dtrain_status_t dtrain_send(const char *name, const void *buffer, int64_t count,
+                            dtrain_dtype_t dtype, int peer)
+{
+    dtrain_tensor_t tensor = vector(name, buffer, NULL, &count, dtype);
+    dt_submission_t submission = {.kind = DT_KIND_TRANSFER, .tensor = &tensor, .root = peer};
+    return run(&submission, "dtrain_send");
+}
+
+dtrain_status_t dtrain_recv(const char *name, void *buffer, int64_t count, dtrain_dtype_t dtype,
+                            int peer)
+{
+    dtrain_tensor_t tensor = vector(name, NULL, buffer, &count, dtype);
+    dt_submission_t submission = {
+        .kind = DT_KIND_TRANSFER, .tensor = &tensor, .root = peer, .is_receiver = 1};
+    return run(&submission, "dtrain_recv");
 }
 
 dtrain_status_t dtrain_barrier(void)
 {
     dt_submission_t submission = {.kind = DT_KIND_BARRIER};
-    return run(&submission);
-}
-
-dtrain_status_t dtrain_poll(dtrain_handle_t handle, int *done)
-{
-    dtrain_status_t status = DTRAIN_OK;
-    dt_runtime_t *runtime = dt_api_enter(&status);
-    if (!runtime)
-        return status;
-    status = done ? dt_runtime_poll(runtime, handle, done)
-                  : dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_poll: done is NULL");
-    dt_api_leave();
-    return status;
-}
-
-static dtrain_status_t wait_for(dtrain_handle_t handle, int timeout_ms)
-{
-    dtrain_status_t status = DTRAIN_OK;
-    dt_runtime_t *runtime = dt_api_enter(&status);
-    if (!runtime)
-        return status;
-    status = dt_runtime_wait(runtime, handle, timeout_ms);
-    dt_api_leave();
-    return status;
-}
-
-dtrain_status_t dtrain_wait(dtrain_handle_t handle)
-{
-    return wait_for(handle, -1);
-}
-
-dtrain_status_t dtrain_wait_for(dtrain_handle_t handle, int timeout_ms)
-{
-    if (timeout_ms < 0)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_wait_for: timeout_ms is %d",
-                       timeout_ms);
-    return wait_for(handle, timeout_ms);
-}
-
-dtrain_status_t dtrain_wait_all(const dtrain_handle_t *handles, int n, dtrain_status_t *each)
-{
-    if (n < 0 || (n > 0 && !handles))
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_wait_all: no handles");
-    dtrain_status_t status = DTRAIN_OK;
-    dt_runtime_t *runtime = dt_api_enter(&status);
-    if (!runtime)
-        return status;
-    status = dt_runtime_wait_all(runtime, handles, n, each);
-    dt_api_leave();
-    return status;
-}
-
-dtrain_status_t dtrain_release(dtrain_handle_t handle)
-{
-    dtrain_status_t status = DTRAIN_OK;
-    dt_runtime_t *runtime = dt_api_enter(&status);
-    if (!runtime)
-        return status;
-    status = dt_runtime_release(runtime, handle);
-    dt_api_leave();
-    return status;
-}
-
-dtrain_status_t dtrain_handle_error(dtrain_handle_t handle, char *text, size_t cap)
-{
-    dtrain_status_t status = DTRAIN_OK;
-    dt_runtime_t *runtime = dt_api_enter(&status);
-    if (!runtime)
-        return status;
-    status = dt_runtime_handle_error(runtime, handle, text, cap);
-    dt_api_leave();
-    return status;
+    return run(&submission, "dtrain_barrier");
 }

@@ -74,6 +74,18 @@ void dt_api_leave(void)
     atomic_fetch_sub(&users, 1);
 }
 
+/* In a callback `lifecycle` must not be waited for: who holds it may be waiting for the callback.
+ */
+static dtrain_status_t refuse_in_callback(const char *call)
+{
+    dt_runtime_t *runtime = dt_api_peek();
+    if (!runtime)
+        return DTRAIN_OK;
+    dtrain_status_t status = dt_runtime_may_block(runtime, call);
+    dt_api_leave();
+    return status;
+}
+
 static dtrain_status_t init_locked(const dtrain_config_t *user, dt_api_join_fn_t join,
                                    const void *argument)
 {
@@ -104,8 +116,11 @@ static dtrain_status_t init_locked(const dtrain_config_t *user, dt_api_join_fn_t
 dtrain_status_t dt_api_init(const dtrain_config_t *config, dt_api_join_fn_t join,
                             const void *argument)
 {
+    dtrain_status_t status = refuse_in_callback("dtrain_init");
+    if (status != DTRAIN_OK)
+        return status;
     pthread_mutex_lock(&lifecycle);
-    dtrain_status_t status = init_locked(config, join, argument);
+    status = init_locked(config, join, argument);
     pthread_mutex_unlock(&lifecycle);
     return status;
 }
@@ -129,8 +144,11 @@ static dtrain_status_t shutdown_locked(void)
 
 dtrain_status_t dtrain_shutdown(void)
 {
+    dtrain_status_t status = refuse_in_callback("dtrain_shutdown");
+    if (status != DTRAIN_OK)
+        return status;
     pthread_mutex_lock(&lifecycle);
-    dtrain_status_t status = shutdown_locked();
+    status = shutdown_locked();
     pthread_mutex_unlock(&lifecycle);
     return status;
 }

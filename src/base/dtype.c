@@ -40,5 +40,7 @@ const char *dt_op_name(dtrain_op_t op)
         [DTRAIN_OP_SUM] = "sum", [DTRAIN_OP_AVERAGE] = "average", [DTRAIN_OP_MIN] = "min",
         [DTRAIN_OP_MAX] = "max", [DTRAIN_OP_PRODUCT] = "product",
     };
+    if (op == DTRAIN_OP_ADASUM)
+        return "adasum";
     return (unsigned)op < DT_OP_COUNT ? names[op] : "unknown";
 }

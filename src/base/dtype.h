@@ -7,7 +7,7 @@
 #include <dtrain/dtrain.h>
 
 #define DT_DTYPE_COUNT 12 /* one above the highest dtrain_dtype_t */
-#define DT_OP_COUNT 5
+#define DT_OP_COUNT 5     /* reductions that are taken elementwise: all but adasum */
 
 size_t dt_dtype_size(dtrain_dtype_t dtype); /* 0 when unknown */
 const char *dt_dtype_name(dtrain_dtype_t dtype);

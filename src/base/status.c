@@ -45,6 +45,8 @@ const char *dt_status_string(dtrain_status_t status)
         return "called in a forked child";
     case DTRAIN_ERR_ABORTED:
         return "a rank aborted";
+    case DTRAIN_ERR_IN_CALLBACK:
+        return "would block in a callback";
     case DTRAIN_ERR_FILE:
         return "a file cannot be used";
     }

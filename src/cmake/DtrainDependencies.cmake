@@ -1,4 +1,6 @@
-# What the machine has. Nothing here is required unless DTRAIN_MPI is ON.
+# What the machine has. Only zlib is required, and MPI when DTRAIN_MPI is ON.
+find_package(ZLIB REQUIRED)
+
 set(DTRAIN_HAVE_MPI 0)
 set(DTRAIN_MPI_FLAVOR none)
 if(NOT DTRAIN_MPI STREQUAL OFF)

@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/sigpipe.h"
+#include "core/completion.h"
 #include "core/coordinator.h"
 #include "core/runtime.h"
 
@@ -259,6 +260,9 @@ static void run_here(dt_runtime_t *runtime)
 void dt_baton_notify(dt_runtime_t *runtime)
 {
     dt_baton_t *baton = &runtime->baton;
+    /* Who is in a callback holds the baton, and steps on when it returns. */
+    if (dt_is_in_callback(runtime))
+        return;
     if (!runtime->world.control) {
         run_here(runtime);
         return;
@@ -337,8 +341,8 @@ static void hand_over(dt_runtime_t *runtime)
 int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
                   int64_t deadline_ns)
 {
-    if (is_done(argument))
-        return 1;
+    if (is_done(argument) || dt_is_in_callback(runtime))
+        return is_done(argument);
     dt_baton_t *baton = &runtime->baton;
     dt_sigpipe_t held;
     if (runtime->world.raises_sigpipe)

@@ -1,8 +1,17 @@
 #include "core/completion.h"
 
+#include <pthread.h>
+
 #include "base/memory.h"
 #include "core/pset_change.h"
 #include "core/stand_in.h"
+
+/* Takes an operation out of what is pending. */
+static void unlist(dt_runtime_t *runtime, dt_operation_t *operation)
+{
+    dt_operation_remove(&runtime->pending, operation);
+    dt_id_table_clear(&runtime->by_id, operation);
+}
 
 void dt_submission_end(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
 {
@@ -15,31 +24,29 @@ void dt_submission_end(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_
     operation->set = NULL;
 }
 
-static void end_stand_in(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
+/* What nobody waits for gives its handle back. */
+static int ends_alone(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
 {
-    if (status == DTRAIN_OK) {
-        dt_stand_in_free(operation->stand_in);
-    } else {
-        /* Peers may write to it until the world is closed. */
-        operation->stand_in->next = runtime->given_up;
-        runtime->given_up = operation->stand_in;
+    if (!operation->is_refused && !operation->is_bystander && !operation->stand_in)
+        return 0;
+    if (operation->stand_in) {
+        dt_stand_in_free(operation);
+        atomic_store_explicit(&operation->status, status, memory_order_relaxed);
     }
-    operation->stand_in = NULL;
     dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
+    return 1;
 }
 
-/* Takes an operation out of what is pending. */
-static void unlist(dt_runtime_t *runtime, dt_operation_t *operation)
-{
-    dt_operation_remove(&runtime->pending, operation);
-    dt_id_table_clear(&runtime->by_id, operation);
-}
-
-static void mark_done(dt_operation_t *operation, dtrain_status_t status)
+/* With a callback it is done once that has been called. */
+static void mark_done(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
 {
     atomic_store_explicit(&operation->status, status, memory_order_relaxed);
+    if (operation->callback) {
+        dt_operation_append(&runtime->called, operation);
+        return;
+    }
     /* Whoever is about to sleep until this is done reads it after saying so: see dt_baton_tell. */
-    atomic_store(&operation->done, 1);
+    atomic_store(&operation->done, DT_DONE);
 }
 
 void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status,
@@ -49,16 +56,10 @@ void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status
     dt_intake_finish(&runtime->intake, &operation, 1);
     atomic_fetch_sub(&runtime->num_pending, 1);
     dt_submission_end(runtime, operation, status);
-    if (operation->stand_in) {
-        end_stand_in(runtime, operation, status);
+    if (ends_alone(runtime, operation, status))
         return;
-    }
-    if (operation->is_refused) {
-        dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
-        return;
-    }
     operation->error = text ? dt_strdup(text) : NULL;
-    mark_done(operation, status);
+    mark_done(runtime, operation, status);
     dt_baton_tell(runtime);
 }
 
@@ -70,12 +71,35 @@ void dt_complete_well(dt_runtime_t *runtime, dt_operation_t *const *operations, 
     atomic_fetch_sub(&runtime->num_pending, n);
     for (int i = 0; i < n; i++) {
         dt_submission_end(runtime, operations[i], DTRAIN_OK);
-        if (operations[i]->stand_in)
-            end_stand_in(runtime, operations[i], DTRAIN_OK);
-        else
-            mark_done(operations[i], DTRAIN_OK);
+        if (!ends_alone(runtime, operations[i], DTRAIN_OK))
+            mark_done(runtime, operations[i], DTRAIN_OK);
     }
     dt_baton_tell(runtime);
+}
+
+int dt_complete_callbacks(dt_runtime_t *runtime)
+{
+    dt_operation_t *operation = runtime->called.first;
+    if (!operation)
+        return 0;
+    atomic_store(&runtime->calling, (uintptr_t)pthread_self());
+    for (; operation; operation = runtime->called.first) {
+        dt_operation_remove(&runtime->called, operation);
+        /* From here on the callback may give the operation back. */
+        dtrain_handle_t handle = atomic_load(&operation->handle);
+        dtrain_callback_fn_t callback = operation->callback;
+        atomic_store(&operation->done, DT_DONE_IN_CALLBACK);
+        callback(handle, atomic_load(&operation->status), operation->user);
+        dt_handle_finish(runtime->handles, operation, handle);
+        dt_baton_tell(runtime);
+    }
+    atomic_store(&runtime->calling, 0);
+    return 1;
+}
+
+int dt_is_in_callback(const dt_runtime_t *runtime)
+{
+    return atomic_load(&runtime->calling) == (uintptr_t)pthread_self();
 }
 
 void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *text)

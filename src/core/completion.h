@@ -19,4 +19,11 @@ void dt_submission_end(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_
 /* The world is over: gives up running tasks, fails every operation now and to come. */
 void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *text);
 
+/* Calls the callbacks of operations that have ended since the last time; with the baton, and
+ * outside all locks. Returns 1 when there were any. */
+int dt_complete_callbacks(dt_runtime_t *runtime);
+
+/* 1 on a thread that is in a callback: it may not wait, since it holds the baton. */
+int dt_is_in_callback(const dt_runtime_t *runtime);
+
 #endif

@@ -10,7 +10,6 @@
 #include "core/completion.h"
 #include "core/pset_change.h"
 #include "core/pset_key.h"
-#include "core/stand_in.h"
 #include "core/verdict.h"
 #include "core/wire.h"
 
@@ -357,8 +356,11 @@ static dtrain_status_t tell_verdict(dt_runtime_t *runtime)
 /* The root's turn: what was decided goes to all ranks that it concerns, itself included. */
 static dtrain_status_t decide(dt_runtime_t *runtime, int *moved)
 {
+    /* With priorities no more is begun than keeps the data path busy, a bucket in the queue. */
+    int64_t bucket = runtime->psets.policy.threshold > 0 ? runtime->psets.policy.threshold : 1;
+    int64_t room = dt_psets_has_backlog(&runtime->psets) ? 0 : bucket;
     dt_buffer_clear(&runtime->message);
-    if (dt_negotiator_verdict(runtime->negotiator, &runtime->message) > 0) {
+    if (dt_negotiator_verdict(runtime->negotiator, room, &runtime->message) > 0) {
         *moved = 1;
         return tell_verdict(runtime);
     }
@@ -430,7 +432,7 @@ static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_
         operation->deadline_ns = now_ns + ANSWER_NS;
         return 1;
     }
-    const char *key = operation->stand_in ? operation->stand_in->key : operation->name->text;
+    const char *key = dt_operation_key(operation);
     dt_pset_key_describe(key, strlen(key), what, sizeof what);
     if (operation->is_agreed)
         snprintf(text, sizeof text,
@@ -543,7 +545,7 @@ static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
     return status;
 }
 
-dt_step_t dt_coord_step(dt_runtime_t *runtime)
+static dt_step_t step(dt_runtime_t *runtime)
 {
     int moved = 0;
     int64_t now_ns = runtime->clock.now(runtime->clock.context);
@@ -571,4 +573,11 @@ dt_step_t dt_coord_step(dt_runtime_t *runtime)
         return DT_STEP_POLL;
     linger(runtime, now_ns);
     return DT_STEP_IDLE;
+}
+
+dt_step_t dt_coord_step(dt_runtime_t *runtime)
+{
+    dt_step_t result = step(runtime);
+    /* Last, when nothing is half done: they may submit more. */
+    return dt_complete_callbacks(runtime) ? DT_STEP_BUSY : result;
 }

@@ -5,31 +5,37 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "core/adasum.h"
+#include "core/sizes.h"
 
 struct dt_bucket {
     dt_bucket_t *next;
-    dt_operation_t **operations;
+    dt_operation_t **operations; /* none while sizes are being told */
     dt_piece_t *pieces;
     int count, capacity;
     int64_t bytes;
     dt_collective_t collective;
     dt_piece_t packed;          /* the one piece, when the bucket is packed */
     dt_fusion_buffer_t *buffer; /* NULL: the tensors are reduced where they are */
-    dt_task_t *task;
+    int64_t *counts;            /* 2 * size, made when first needed */
+    dt_staged_t *staged;        /* what takes several collectives; else NULL */
+    int has_more;               /* of them, after the one under way */
+    dt_task_t *task;            /* under way; else NULL */
 };
 
-void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, const int *ranks, int size,
-                      const dt_plan_policy_t *policy, dt_done_fn_t done, void *context)
+void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
+                      const dt_plan_policy_t *policy, dt_done_fn_t done, dt_failed_fn_t failed,
+                      void *context)
 {
     memset(executor, 0, sizeof *executor);
     executor->backend = backend;
     executor->ranks = ranks;
-    executor->size = size;
     executor->policy = *policy;
     /* Without a copy to save, nothing speaks against large tensors in a bucket. */
     if (backend->takes_pieces)
         executor->policy.tensor_limit = policy->threshold;
     executor->done = done;
+    executor->failed = failed;
     executor->context = context;
 }
 
@@ -39,9 +45,21 @@ static void free_buckets(dt_bucket_t *bucket)
         dt_bucket_t *next = bucket->next;
         dt_free(bucket->operations);
         dt_free(bucket->pieces);
+        dt_free(bucket->counts);
+        if (bucket->staged)
+            bucket->staged->free(bucket->staged);
         dt_free(bucket);
         bucket = next;
     }
+}
+
+static void free_scratch(dt_executor_t *executor)
+{
+    dt_free(executor->items);
+    dt_free(executor->fixed);
+    dt_free(executor->sized);
+    dt_free(executor->bucket_of);
+    dt_free(executor->planned);
 }
 
 void dt_executor_free(dt_executor_t *executor)
@@ -49,9 +67,7 @@ void dt_executor_free(dt_executor_t *executor)
     dt_executor_abandon(executor);
     free_buckets(executor->spare);
     dt_fusion_pool_free(&executor->pool);
-    dt_free(executor->items);
-    dt_free(executor->bucket_of);
-    dt_free(executor->planned);
+    free_scratch(executor);
 }
 
 static dtrain_status_t no_memory(void)
@@ -59,6 +75,7 @@ static dtrain_status_t no_memory(void)
     return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the fusion plan");
 }
 
+/* What was given up keeps its memory, since a peer may still be writing to it. */
 static void recycle(dt_executor_t *executor, dt_bucket_t *bucket)
 {
     if (bucket->buffer)
@@ -67,7 +84,8 @@ static void recycle(dt_executor_t *executor, dt_bucket_t *bucket)
     executor->spare = bucket;
 }
 
-static dt_bucket_t *new_bucket(dt_executor_t *executor)
+/* A bucket behind `after`; NULL: at the head. */
+static dt_bucket_t *new_bucket(dt_executor_t *executor, dt_bucket_t *after)
 {
     dt_bucket_t *bucket = executor->spare;
     if (bucket)
@@ -76,16 +94,17 @@ static dt_bucket_t *new_bucket(dt_executor_t *executor)
         bucket = dt_calloc(1, sizeof *bucket);
     if (!bucket)
         return NULL;
-    bucket->next = NULL;
     bucket->count = 0;
     bucket->bytes = 0;
     bucket->buffer = NULL;
+    bucket->staged = NULL;
+    bucket->has_more = 0;
     bucket->task = NULL;
-    if (executor->waiting_last)
-        executor->waiting_last->next = bucket;
-    else
-        executor->waiting_first = bucket;
-    executor->waiting_last = bucket;
+    dt_bucket_t **link = after ? &after->next : &executor->waiting_first;
+    bucket->next = *link;
+    *link = bucket;
+    if (executor->waiting_last == after)
+        executor->waiting_last = bucket;
     return bucket;
 }
 
@@ -117,21 +136,21 @@ static int reserve_scratch(dt_executor_t *executor, int n)
     if (n <= executor->scratch_capacity)
         return 0;
     size_t count = (size_t)n * 2;
-    dt_free(executor->items);
-    dt_free(executor->bucket_of);
-    dt_free(executor->planned);
+    free_scratch(executor);
+    executor->fixed = dt_alloc(count * sizeof *executor->fixed);
+    executor->sized = dt_alloc(count * sizeof *executor->sized);
     executor->items = dt_alloc(count * sizeof *executor->items);
     executor->bucket_of = dt_alloc(count * sizeof *executor->bucket_of);
     executor->planned = dt_alloc(count * sizeof *executor->planned);
-    int failed = !executor->items || !executor->bucket_of || !executor->planned;
+    int failed = !executor->items || !executor->fixed || !executor->sized || !executor->bucket_of ||
+                 !executor->planned;
     executor->scratch_capacity = failed ? 0 : (int)count;
     return failed ? -1 : 0;
 }
 
-dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *operations, int n)
+/* Plans the operations whose sizes are known. */
+static dtrain_status_t add_fixed(dt_executor_t *executor, dt_operation_t *const *operations, int n)
 {
-    if (reserve_scratch(executor, n))
-        return no_memory();
     int num_items = 0;
     for (int i = 0; i < n; i++) {
         dt_plan_item_t item = {.signature = &operations[i]->signature,
@@ -142,12 +161,54 @@ dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *
     int num_buckets =
         dt_fusion_plan(executor->items, num_items, &executor->policy, executor->bucket_of);
     for (int b = 0; b < num_buckets; b++) {
-        executor->planned[b] = new_bucket(executor);
+        executor->planned[b] = new_bucket(executor, executor->waiting_last);
         if (!executor->planned[b])
             return no_memory();
     }
     for (int i = 0; i < n; i++) {
         if (put_in(executor->planned[executor->bucket_of[i]], operations[i]))
+            return no_memory();
+    }
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *operations, int n)
+{
+    if (reserve_scratch(executor, n))
+        return no_memory();
+    int num_fixed = 0, num_sized = 0;
+    for (int i = 0; i < n; i++) {
+        if (dt_kind_traits(operations[i]->signature.kind)->rows_differ)
+            executor->sized[num_sized++] = operations[i];
+        else
+            executor->fixed[num_fixed++] = operations[i];
+    }
+    dtrain_status_t status = add_fixed(executor, executor->fixed, num_fixed);
+    if (status != DTRAIN_OK || num_sized == 0)
+        return status;
+    dt_bucket_t *bucket = new_bucket(executor, executor->waiting_last);
+    if (!bucket)
+        return no_memory();
+    bucket->staged = dt_sizes_create(executor->sized, num_sized, executor->ranks);
+    return bucket->staged ? DTRAIN_OK : no_memory();
+}
+
+/* The sizes are known on all ranks: what can be done follows at once, each by itself. */
+static dtrain_status_t add_sized(dt_executor_t *executor, const dt_staged_t *sizes)
+{
+    dt_bucket_t *last = NULL;
+    for (int i = 0; i < dt_sizes_count(sizes); i++) {
+        dt_operation_t *operation = dt_sizes_operation(sizes, i);
+        char text[DT_ERROR_MAX];
+        dtrain_status_t status = dt_sizes_result(sizes, i, text, sizeof text);
+        if (status != DTRAIN_OK) {
+            dt_output_free(operation->owned);
+            operation->owned = NULL;
+            executor->failed(executor->context, operation, status, text);
+            continue;
+        }
+        last = new_bucket(executor, last);
+        if (!last || put_in(last, operation))
             return no_memory();
     }
     return DTRAIN_OK;
@@ -159,26 +220,26 @@ static void finish(dt_executor_t *executor, dt_bucket_t *bucket)
         dt_fusion_unpack(bucket->buffer, bucket->pieces, bucket->count,
                          dt_dtype_size(bucket->collective.reduction.dtype));
     }
-    executor->done(executor->context, bucket->operations, bucket->count);
+    if (bucket->count > 0)
+        executor->done(executor->context, bucket->operations, bucket->count);
+    if (bucket->staged)
+        bucket->staged->free(bucket->staged);
+    bucket->staged = NULL;
     recycle(executor, bucket);
 }
 
-static dt_reduction_t reduction_of(const dt_operation_t *operation)
+static int is_adasum(const dt_operation_t *operation)
 {
-    const dt_signature_t *signature = &operation->signature;
-    return (dt_reduction_t){.dtype = (dtrain_dtype_t)signature->dtype,
-                            .op = (dtrain_op_t)signature->op,
-                            .divisor = signature->op == DTRAIN_OP_AVERAGE ? operation->divisor : 1,
-                            .prescale = signature->prescale,
-                            .postscale = signature->postscale};
+    return operation->signature.kind == DT_KIND_ALLREDUCE &&
+           operation->signature.op == DTRAIN_OP_ADASUM;
 }
 
 /* The same answer on all ranks, for an operation that all know by its id. */
 static int is_eager(const dt_executor_t *executor, const dt_operation_t *operation)
 {
     return executor->backend->ops->post && operation->id < DT_EAGER_SLOTS &&
-           operation->signature.kind == DT_KIND_ALLREDUCE && operation->bytes > 0 &&
-           operation->bytes <= DT_EAGER_BYTES;
+           operation->signature.kind == DT_KIND_ALLREDUCE && !is_adasum(operation) &&
+           operation->bytes > 0 && operation->bytes <= DT_EAGER_BYTES;
 }
 
 void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation)
@@ -193,41 +254,27 @@ int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation)
     dt_backend_t *backend = executor->backend;
     if (!is_eager(executor, operation))
         return 0;
-    dt_reduction_t reduction = reduction_of(operation);
+    dt_reduction_t reduction = dt_collective_reduction(operation);
     backend->ops->take(backend, operation->id, &reduction, operation->out,
                        (size_t)operation->count);
     executor->done(executor->context, &operation, 1);
     return 1;
 }
 
-/* A rank of the world by its number in the set, which it is in. */
-static int place_of(const dt_executor_t *executor, int rank)
+/* Whether a bucket needs no collective at all. */
+static int is_empty(const dt_executor_t *executor, const dt_bucket_t *bucket)
 {
-    int place = 0;
-    while (place < executor->size - 1 && executor->ranks[place] != rank)
-        place++;
-    return place;
+    for (int i = 0; i < bucket->count; i++) {
+        if (!dt_collective_is_empty(bucket->operations[i], executor->ranks.size))
+            return 0;
+    }
+    return bucket->count > 0;
 }
 
-/* Fills in the collective. 0 when it cannot start yet since all fusion buffers are in use. */
-static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, int *is_ready)
+static dtrain_status_t pack(dt_executor_t *executor, dt_bucket_t *bucket, int *is_ready)
 {
-    const dt_signature_t *signature = &bucket->operations[0]->signature;
-    dtrain_dtype_t dtype = (dtrain_dtype_t)signature->dtype;
-    int64_t element = (int64_t)dt_dtype_size(dtype);
-    dt_collective_t *collective = &bucket->collective;
-    memset(collective, 0, sizeof *collective);
-    collective->kind = signature->kind == DT_KIND_BROADCAST ? DT_BROADCAST : DT_ALLREDUCE;
-    if (signature->kind == DT_KIND_BROADCAST)
-        collective->root = place_of(executor, signature->root);
-    collective->reduction = reduction_of(bucket->operations[0]);
-    collective->pieces = bucket->pieces;
-    collective->num_pieces = bucket->count;
-    collective->count = bucket->bytes / element;
-    *is_ready = 1;
-    if (bucket->count == 1 || executor->backend->takes_pieces)
-        return DTRAIN_OK;
     int failed;
+    dt_collective_t *collective = &bucket->collective;
     bucket->buffer = dt_fusion_acquire(&executor->pool, bucket->bytes, &failed);
     if (!bucket->buffer) {
         *is_ready = 0;
@@ -236,7 +283,8 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, int
                                 (long long)bucket->bytes)
                       : DTRAIN_OK;
     }
-    dt_fusion_pack(bucket->buffer, bucket->pieces, bucket->count, (size_t)element);
+    dt_fusion_pack(bucket->buffer, bucket->pieces, bucket->count,
+                   dt_dtype_size(collective->reduction.dtype));
     bucket->packed.in = bucket->packed.out = bucket->buffer->data;
     bucket->packed.count = collective->count;
     collective->pieces = &bucket->packed;
@@ -244,30 +292,93 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, int
     return DTRAIN_OK;
 }
 
+/* Fills in the one collective of a bucket. *is_ready 0: all fusion buffers are in use. */
+static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket, int *is_ready)
+{
+    dt_collective_t *collective = &bucket->collective;
+    if (!bucket->counts)
+        bucket->counts = dt_alloc(2 * (size_t)executor->ranks.size * sizeof *bucket->counts);
+    if (!bucket->counts)
+        return no_memory();
+    dt_collective_fill(collective, bucket->operations[0], executor->ranks, bucket->counts);
+    collective->pieces = bucket->pieces;
+    collective->num_pieces = bucket->count;
+    if (bucket->count == 1) {
+        /* Where the output was not known when the bucket was made, it is now. */
+        bucket->pieces[0].out = bucket->operations[0]->out;
+        bucket->pieces[0].count = collective->count;
+        return DTRAIN_OK;
+    }
+    collective->count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);
+    return executor->backend->takes_pieces ? DTRAIN_OK : pack(executor, bucket, is_ready);
+}
+
+/* Fills in the bucket's next collective. */
+static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_stage_t *stage,
+                               int *is_ready)
+{
+    *is_ready = 1;
+    *stage = DT_STAGE_NONE;
+    if (is_empty(executor, bucket))
+        return DTRAIN_OK;
+    if (!bucket->staged && is_adasum(bucket->operations[0])) {
+        bucket->staged = dt_adasum_create(bucket->operations[0], executor->ranks);
+        if (!bucket->staged)
+            return no_memory();
+    }
+    if (bucket->staged)
+        return bucket->staged->next(bucket->staged, &bucket->collective, stage);
+    *stage = DT_STAGE_LAST;
+    return prepare_one(executor, bucket, is_ready);
+}
+
+/* The head of the queue has begun all it has to. */
+static void take_head(dt_executor_t *executor)
+{
+    dt_bucket_t *bucket = executor->waiting_first;
+    executor->waiting_first = bucket->next;
+    if (!bucket->next)
+        executor->waiting_last = NULL;
+}
+
+/* The head of the queue has nothing to begin (any more). */
+static dtrain_status_t end_head(dt_executor_t *executor)
+{
+    dt_bucket_t *bucket = executor->waiting_first;
+    dtrain_status_t status = DTRAIN_OK;
+    take_head(executor);
+    if (bucket->staged && bucket->count == 0)
+        status = add_sized(executor, bucket->staged);
+    finish(executor, bucket);
+    return status;
+}
+
 static dtrain_status_t start_waiting(dt_executor_t *executor, int *moved)
 {
-    while (executor->waiting_first && executor->num_running < DT_BUCKETS_RUNNING_MAX) {
+    dt_backend_t *backend = executor->backend;
+    while (executor->waiting_first && !executor->waiting_first->task &&
+           executor->num_running < DT_BUCKETS_RUNNING_MAX) {
         dt_bucket_t *bucket = executor->waiting_first;
+        dt_stage_t stage;
         int is_ready;
-        dtrain_status_t status = prepare(executor, bucket, &is_ready);
+        dtrain_status_t status = prepare(executor, bucket, &stage, &is_ready);
         if (status != DTRAIN_OK || !is_ready)
             return status;
-        int is_empty = bucket->bytes == 0;
-        if (!is_empty) {
-            bucket->collective.sequence = executor->sequence++;
-            status = executor->backend->ops->start(executor->backend, &bucket->collective,
-                                                   &bucket->task);
-            if (status != DTRAIN_OK)
-                return status;
-        }
-        executor->waiting_first = bucket->next;
-        if (!bucket->next)
-            executor->waiting_last = NULL;
         *moved = 1;
-        if (is_empty)
-            finish(executor, bucket);
-        else
-            executor->running[executor->num_running++] = bucket;
+        if (stage == DT_STAGE_NONE) {
+            status = end_head(executor);
+        } else {
+            bucket->collective.sequence = executor->sequence++;
+            status = backend->ops->start(backend, &bucket->collective, &bucket->task);
+        }
+        if (status != DTRAIN_OK)
+            return status;
+        if (stage == DT_STAGE_NONE)
+            continue;
+        executor->running[executor->num_running++] = bucket;
+        bucket->has_more = stage == DT_STAGE_MORE;
+        if (!bucket->has_more)
+            take_head(executor);
     }
     return DTRAIN_OK;
 }
@@ -284,11 +395,13 @@ dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved)
             i++;
         } else if (status == DTRAIN_OK) {
             executor->backend->ops->release(executor->backend, bucket->task);
+            bucket->task = NULL;
             executor->num_running--;
             memmove(&executor->running[i], &executor->running[i + 1],
                     (size_t)(executor->num_running - i) * sizeof executor->running[0]);
             *moved = 1;
-            finish(executor, bucket);
+            if (!bucket->has_more)
+                finish(executor, bucket);
         }
     }
     return status;
@@ -299,11 +412,19 @@ int dt_executor_is_idle(const dt_executor_t *executor)
     return !executor->waiting_first && executor->num_running == 0;
 }
 
+int dt_executor_has_backlog(const dt_executor_t *executor)
+{
+    return executor->waiting_first != NULL;
+}
+
 void dt_executor_abandon(dt_executor_t *executor)
 {
     for (int i = 0; i < executor->num_running; i++) {
-        executor->backend->ops->release(executor->backend, executor->running[i]->task);
-        recycle(executor, executor->running[i]);
+        dt_bucket_t *bucket = executor->running[i];
+        executor->backend->ops->release(executor->backend, bucket->task);
+        bucket->task = NULL;
+        if (!bucket->has_more) /* else it is in the queue, too */
+            recycle(executor, bucket);
     }
     executor->num_running = 0;
     while (executor->waiting_first) {

@@ -3,11 +3,16 @@
  * collectives in the same order on all its ranks, unpacks, and reports each operation as done. A
  * few buckets are under way at once, so that packing one overlaps reducing another. Sets have
  * fusion buffers of their own: one that waits for its ranks must not keep another from starting.
+ *
+ * What takes several collectives (staged.h) stays at the head of the queue until its last one has
+ * begun; nothing overtakes it, since the other ranks could not know. Operations whose sizes are not
+ * known come behind the others of their verdict, so as not to hold these up.
  */
 #ifndef DT_CORE_EXECUTOR_H
 #define DT_CORE_EXECUTOR_H
 
 #include "comm/backend.h"
+#include "core/collective.h"
 #include "core/fusion_buffer.h"
 #include "core/fusion_plan.h"
 #include "core/operation.h"
@@ -19,12 +24,16 @@ typedef struct dt_bucket dt_bucket_t;
 /* The results of these operations are complete. */
 typedef void (*dt_done_fn_t)(void *context, dt_operation_t *const *operations, int n);
 
+/* An operation came to nothing, with a status that is the same on all ranks. */
+typedef void (*dt_failed_fn_t)(void *context, dt_operation_t *operation, dtrain_status_t status,
+                               const char *text);
+
 typedef struct dt_executor {
     dt_backend_t *backend; /* borrowed */
-    const int *ranks;      /* borrowed: of the world, by their numbers in the set */
-    int size;
+    dt_ranks_t ranks;
     dt_plan_policy_t policy;
     dt_done_fn_t done;
+    dt_failed_fn_t failed;
     void *context;
 
     uint64_t sequence; /* of the next collective */
@@ -34,14 +43,15 @@ typedef struct dt_executor {
     int num_running;
     dt_bucket_t *spare;    /* emptied buckets, to be used again */
     dt_plan_item_t *items; /* scratch for the plan */
+    dt_operation_t **fixed, **sized;
     int32_t *bucket_of;
     dt_bucket_t **planned;
     int scratch_capacity;
 } dt_executor_t;
 
-/* For the operations of one process set, `ranks` of the world, on its backend. */
-void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, const int *ranks, int size,
-                      const dt_plan_policy_t *policy, dt_done_fn_t done, void *context);
+void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
+                      const dt_plan_policy_t *policy, dt_done_fn_t done, dt_failed_fn_t failed,
+                      void *context);
 void dt_executor_free(dt_executor_t *executor);
 
 /*
@@ -60,6 +70,9 @@ dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *
 dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved);
 
 int dt_executor_is_idle(const dt_executor_t *executor);
+
+/* 1 while something waits to be started. */
+int dt_executor_has_backlog(const dt_executor_t *executor);
 
 /* The world is gone: gives up all tasks. Their operations stay as they are. */
 void dt_executor_abandon(dt_executor_t *executor);

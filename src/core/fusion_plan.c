@@ -19,8 +19,8 @@ static int may_share(const dt_plan_item_t *one, const dt_plan_item_t *other)
 
 static int may_be_fused(const dt_plan_item_t *item, const dt_plan_policy_t *policy)
 {
-    return item->signature->kind == DT_KIND_ALLREDUCE && item->bytes <= policy->tensor_limit &&
-           item->bytes <= policy->threshold;
+    return item->signature->kind == DT_KIND_ALLREDUCE && item->signature->op != DTRAIN_OP_ADASUM &&
+           item->bytes <= policy->tensor_limit && item->bytes <= policy->threshold;
 }
 
 static open_bucket_t *find_open(open_bucket_t *open, int count, const dt_plan_item_t *item)

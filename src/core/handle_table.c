@@ -24,8 +24,16 @@ struct dt_handle_table {
     /* [atomic] The stack of free slots: index + 1 of its top in the low half. The high half counts
      * changes, so that a top that went and came back is not taken for unchanged. */
     _Atomic uint64_t free;
-    _Atomic int count; /* [atomic] slots in use */
+    _Atomic int count;    /* [atomic] slots in use */
+    dt_output_t *outputs; /* [lock] that outlive their handles */
 };
+
+static void free_contents(dt_operation_t *operation)
+{
+    dt_free(operation->error);
+    dt_free(operation->splits);
+    dt_output_free(operation->owned);
+}
 
 dt_handle_table_t *dt_handle_table_create(void)
 {
@@ -42,9 +50,10 @@ void dt_handle_table_free(dt_handle_table_t *table)
     for (int c = 0; c < table->num_chunks; c++) {
         slot_t *chunk = atomic_load(&table->chunks[c]);
         for (int i = 0; i < CHUNK_SLOTS; i++)
-            dt_free(chunk[i].operation.error);
+            free_contents(&chunk[i].operation);
         dt_free(chunk);
     }
+    dt_output_free(table->outputs);
     pthread_mutex_destroy(&table->lock);
     dt_free(table);
 }
@@ -118,15 +127,18 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
     dt_operation_t *operation = &slot->operation;
     atomic_store_explicit(&operation->status, DTRAIN_IN_PROGRESS, memory_order_relaxed);
-    operation->error = NULL;
+    operation->is_refused = operation->is_agreed = operation->is_withdrawn = 0;
+    operation->is_bystander = 0;
+    operation->callback = NULL;
     operation->name = NULL;
     operation->set = NULL;
     operation->change = NULL;
     operation->stand_in = NULL;
     operation->result = -1;
+    operation->root = operation->peer = 0;
     operation->divisor = 1;
-    operation->is_refused = operation->is_agreed = operation->is_withdrawn = 0;
-    atomic_store_explicit(&operation->done, 0, memory_order_relaxed);
+    operation->room = operation->out_rows = 0;
+    atomic_store_explicit(&operation->done, DT_NOT_DONE, memory_order_relaxed);
     atomic_store_explicit(&operation->handle, slot->generation++ << SLOT_BITS | slot->index,
                           memory_order_release);
     return operation;
@@ -165,16 +177,59 @@ int dt_handle_result(dt_handle_table_t *table, dt_operation_t *operation, dtrain
     return is_stale ? -1 : 0;
 }
 
+/* [lock held] */
+static void drop_contents(dt_handle_table_t *table, dt_operation_t *operation)
+{
+    /* It failed after data may have begun to move: the world is gone, and peers may not know. */
+    if (operation->owned && operation->is_agreed && atomic_load(&operation->status) != DTRAIN_OK) {
+        operation->owned->next = table->outputs;
+        table->outputs = operation->owned;
+        operation->owned = NULL;
+    }
+    free_contents(operation);
+    operation->error = NULL;
+    operation->splits = NULL;
+    operation->owned = NULL;
+}
+
+int dt_handle_output(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
+                     dt_handle_output_t *output)
+{
+    (void)table;
+    output->signature = operation->signature;
+    output->data = operation->out;
+    output->rows = operation->out_rows;
+    return atomic_load(&operation->handle) == handle ? 0 : -1;
+}
+
+int dt_handle_splits(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
+                     int64_t *splits, int n)
+{
+    pthread_mutex_lock(&table->lock);
+    int is_stale = atomic_load(&operation->handle) != handle;
+    for (int i = 0; !is_stale && i < n; i++)
+        splits[i] = operation->splits[n + i];
+    pthread_mutex_unlock(&table->lock);
+    return is_stale ? -1 : 0;
+}
+
+void dt_handle_finish(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle)
+{
+    (void)table;
+    if (atomic_load(&operation->handle) == handle)
+        atomic_store(&operation->done, DT_DONE);
+}
+
 int dt_handle_release(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle)
 {
     uint64_t current = handle;
     if (!atomic_compare_exchange_strong(&operation->handle, &current, 0))
         return -1;
-    if (atomic_load_explicit(&operation->status, memory_order_relaxed) != DTRAIN_OK) {
-        /* A text is read under the lock. */
+    if (atomic_load_explicit(&operation->status, memory_order_relaxed) != DTRAIN_OK ||
+        operation->splits || operation->owned) {
+        /* What is in it is read under the lock. */
         pthread_mutex_lock(&table->lock);
-        dt_free(operation->error);
-        operation->error = NULL;
+        drop_contents(table, operation);
         pthread_mutex_unlock(&table->lock);
     }
     push(table, (slot_t *)operation);

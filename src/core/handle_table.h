@@ -26,7 +26,25 @@ dt_operation_t *dt_handle_find(dt_handle_table_t *table, dtrain_handle_t handle)
 int dt_handle_result(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
                      dtrain_status_t *status, char *text, size_t cap);
 
-/* Gives the operation back, once: 0, or -1 when `handle` is not its handle any more. */
+/* Where the output of an operation that is done lies. */
+typedef struct dt_handle_output {
+    dt_signature_t signature;
+    const void *data; /* NULL: it has none, or one of no bytes */
+    int64_t rows;     /* its first extent, where the kind deals in rows */
+} dt_handle_output_t;
+
+/* Copies it, or the rows that came from each of n ranks. 0, or -1 when `handle` is not the
+ * operation's any more. Any thread. */
+int dt_handle_output(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
+                     dt_handle_output_t *output);
+int dt_handle_splits(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
+                     int64_t *splits, int n);
+
+/* Marks an operation whose callback has returned as done, unless the callback has released it. */
+void dt_handle_finish(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle);
+
+/* Gives the operation back, once, and frees what it holds; an output that a peer may still be
+ * writing to when the table is freed. 0, or -1 when `handle` is not its handle any more. */
 int dt_handle_release(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle);
 
 /* Handles that are out. */

@@ -78,6 +78,51 @@ dtrain_status_t dt_intake_submit(dt_intake_t *intake, dt_operation_t *operation,
     return status;
 }
 
+/* Takes back what submit took in just now. [lock held] */
+static void take_back(dt_intake_t *intake, dt_operation_t *operation)
+{
+    dt_name_t *name = operation->name;
+    if (name->in_flight != operation) {
+        dt_operation_remove(&intake->held, operation);
+        return;
+    }
+    dt_operation_remove(&intake->queue, operation);
+    atomic_fetch_sub(&intake->num_queued, 1);
+    name->in_flight = NULL;
+    dt_response_cache_drop(&intake->cache, name);
+}
+
+dtrain_status_t dt_intake_submit_all(dt_intake_t *intake, const dt_intake_item_t *items, int n)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    int taken = 0;
+    pthread_mutex_lock(&intake->lock);
+    while (taken < n && status == DTRAIN_OK) {
+        const dt_intake_item_t *item = &items[taken];
+        status = submit(intake, item->operation, item->name, item->length);
+        taken += status == DTRAIN_OK;
+    }
+    while (status != DTRAIN_OK && taken > 0)
+        take_back(intake, items[--taken].operation);
+    pthread_mutex_unlock(&intake->lock);
+    return status;
+}
+
+void dt_intake_submit_refused(dt_intake_t *intake, dt_intake_item_t *items, int n)
+{
+    pthread_mutex_lock(&intake->lock);
+    for (int i = 0; i < n; i++) {
+        dt_intake_item_t *item = &items[i];
+        if (!item->operation)
+            continue;
+        const dt_name_t *name = dt_response_cache_find(&intake->cache, item->name, item->length);
+        int is_in_flight = name && name->in_flight && !name->in_flight->is_refused;
+        if (!is_in_flight && submit(intake, item->operation, item->name, item->length) == DTRAIN_OK)
+            item->operation = NULL;
+    }
+    pthread_mutex_unlock(&intake->lock);
+}
+
 static int move_all(dt_operation_list_t *from, dt_operation_list_t *to)
 {
     int count = 0;
@@ -140,7 +185,8 @@ static dt_operation_t *find_held(dt_intake_t *intake, const dt_name_t *name)
 static void finish(dt_intake_t *intake, dt_operation_t *operation)
 {
     dt_name_t *name = operation->name;
-    /* A stand-in has none. What was held back was never in flight when the world ended under it. */
+    /* Stand-ins and bystanders have none. What was held back was never in flight when the world
+     * ended under it. */
     if (!name || name->in_flight != operation)
         return;
     name->in_flight = NULL;

@@ -34,6 +34,20 @@ void dt_intake_free(dt_intake_t *intake);
 dtrain_status_t dt_intake_submit(dt_intake_t *intake, dt_operation_t *operation, const char *name,
                                  size_t length);
 
+/* Takes in several operations, or none: the error is that of the first that cannot be taken in. */
+typedef struct dt_intake_item {
+    dt_operation_t *operation;
+    const char *name;
+    size_t length;
+} dt_intake_item_t;
+
+dtrain_status_t dt_intake_submit_all(dt_intake_t *intake, const dt_intake_item_t *items, int n);
+
+/* Takes in refused calls at once, so that rank 0 hears of all in one message. Those that are still
+ * the caller's afterwards keep their `operation`, which the others lose: whose name is in flight,
+ * since the other ranks' calls meet what is in flight. */
+void dt_intake_submit_refused(dt_intake_t *intake, dt_intake_item_t *items, int n);
+
 /* Moves all that is queued to the end of `taken`. Returns how many. */
 int dt_intake_take(dt_intake_t *intake, dt_operation_list_t *taken);
 

@@ -1,9 +1,11 @@
 #include "core/negotiator.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/memory.h"
@@ -45,8 +47,12 @@ typedef struct tally {
     char *text;
     int64_t since_ns;              /* the first rank's report */
     int64_t warn_ns;               /* next warning */
-    int is_decided;                /* in the queue of decided ones */
-    struct tally *next, *previous; /* in the list of waiting or of decided ones */
+    int is_decided;                /* in the queue of decided ones, or settled */
+    int is_held;                   /* all ranks agree; it waits for the others of its group */
+    int32_t priority;              /* [settled] the highest that a rank gave */
+    uint64_t number;               /* [settled] in the order of becoming so */
+    struct tally *next_held;       /* in its group */
+    struct tally *next, *previous; /* in the list of waiting, decided or settled ones */
 } tally_t;
 
 typedef struct list {
@@ -65,20 +71,31 @@ typedef struct written {
     const dt_pset_t *set; /* whom it concerns; NULL: all ranks */
 } written_t;
 
+/* Tensors that are agreed on together. */
+typedef struct group {
+    uint64_t key; /* the signatures' `group` */
+    uint32_t num_held;
+    tally_t *held;
+} group_t;
+
 struct dt_negotiator {
     const dt_topology_t *topology;
     const dt_psets_t *psets;
-    dt_map_t names; /* name → tally */
-    cached_t *ids;  /* by id */
+    dt_map_t names;  /* name → tally */
+    dt_map_t groups; /* key → group of which some tensors are held */
+    cached_t *ids;   /* by id */
     uint32_t num_ids, ids_capacity;
     int64_t free_id; /* -1: none */
     written_t *written;
     uint32_t num_written, written_capacity;
-    int is_partial;                 /* some of them do not concern all ranks */
-    uint64_t *recent;               /* RECENT_COUNT hashes */
-    uint32_t *absent;               /* scratch: one entry a rank */
-    list_t waiting;                 /* some ranks are missing; oldest first */
-    list_t decided;                 /* for the next verdict, in order */
+    int is_partial;   /* some of them do not concern all ranks */
+    uint64_t *recent; /* RECENT_COUNT hashes */
+    uint32_t *absent; /* scratch: one entry a rank */
+    list_t waiting;   /* some ranks are missing; oldest first */
+    list_t decided;   /* since the last verdict */
+    list_t settled;   /* for the next verdicts, in order */
+    uint64_t num_settled;
+    int has_priorities;             /* of a settled one, at some time */
     dt_rank_set_t gone;             /* ranks that said BYE */
     dt_rank_set_t some;             /* scratch */
     dt_silent_fn_t describe_silent; /* or NULL */
@@ -152,6 +169,10 @@ void dt_negotiator_free(dt_negotiator_t *negotiator)
     size_t at = 0;
     for (tally_t *tally; (tally = dt_map_next(&negotiator->names, &at));)
         tally_free(tally);
+    at = 0;
+    for (group_t *group; (group = dt_map_next(&negotiator->groups, &at));)
+        dt_free(group);
+    dt_map_free(&negotiator->groups);
     dt_map_free(&negotiator->names);
     dt_rank_set_free(&negotiator->gone);
     dt_rank_set_free(&negotiator->some);
@@ -251,6 +272,7 @@ static void decide(dt_negotiator_t *negotiator, tally_t *tally)
     if (tally->is_decided)
         return;
     tally->is_decided = 1;
+    tally->is_held = 0;
     /* Whatever is decided from here on finds that nobody has joined. */
     if (tally->is_join) {
         tally->last_joined = tally->set->last_joined;
@@ -271,13 +293,27 @@ static void decide_error(dt_negotiator_t *negotiator, tally_t *tally, dtrain_sta
     decide(negotiator, tally);
 }
 
-static const char *tally_kind(const tally_t *tally)
+/* What the first rank submitted; NULL when all that came was refused. */
+static const dt_signature_t *tally_signature(const tally_t *tally)
 {
     for (int i = 0; i < tally->num_variants; i++) {
         if (tally->variants[i].who.count > 0)
-            return dt_kind_name(tally->variants[i].signature.kind);
+            return &tally->variants[i].signature;
     }
-    return "operation";
+    return NULL;
+}
+
+static const char *tally_kind(const tally_t *tally)
+{
+    const dt_signature_t *signature = tally_signature(tally);
+    return dt_kind_name(signature ? signature->kind : 0);
+}
+
+/* How much data an agreed operation moves, as far as it is known. */
+static int64_t tally_bytes(const tally_t *tally)
+{
+    const dt_signature_t *signature = tally_signature(tally);
+    return dt_signature_count(signature) * (int64_t)dt_dtype_size((dtrain_dtype_t)signature->dtype);
 }
 
 static const char *tally_what(const tally_t *tally, char text[DT_KEY_TEXT_MAX])
@@ -285,28 +321,100 @@ static const char *tally_what(const tally_t *tally, char text[DT_KEY_TEXT_MAX])
     return dt_pset_key_describe(tally->name, tally->length, text, DT_KEY_TEXT_MAX);
 }
 
-/* Whether ranks that have joined are not waited for. */
-static int goes_on_without(const tally_t *tally)
+static int variants_agree(const variant_t *a, const variant_t *b)
 {
-    return !tally->is_join && !tally->is_change && tally->set->joined.count > 0;
+    return dt_signature_agrees(&a->signature, &b->signature) &&
+           (!a->definition || strcmp(a->definition, b->definition) == 0);
 }
 
-/* The ranks that the tally waits for: in the negotiator's scratch, for a message. */
+/* The first and the second variant that ranks are ready with; *second NULL when all agree. */
+static void ready_variants(const tally_t *tally, const variant_t **first, const variant_t **second)
+{
+    *first = *second = NULL;
+    for (int i = 0; i < tally->num_variants && !*second; i++) {
+        const variant_t *variant = &tally->variants[i];
+        if (variant->who.count == 0)
+            continue;
+        if (!*first)
+            *first = variant;
+        else if (!variants_agree(*first, variant))
+            *second = variant;
+    }
+}
+
+/* The transfer that a tally is about; NULL when a rank has submitted something else. */
+static const dt_signature_t *transfer_of(const tally_t *tally)
+{
+    const dt_signature_t *transfer = NULL;
+    for (int i = tally->num_variants - 1; i >= 0; i--) {
+        if (tally->variants[i].who.count == 0)
+            continue;
+        transfer = &tally->variants[i].signature;
+        if (transfer->kind != DT_KIND_TRANSFER)
+            return NULL;
+    }
+    return transfer;
+}
+
+/* Whether ranks that have joined are not waited for. A transfer needs its two ranks, and the others
+ * have nothing to give anyway. */
+static int goes_on_without(const tally_t *tally)
+{
+    return tally->set->joined.count > 0 && !tally->is_join && !tally->is_change &&
+           !transfer_of(tally);
+}
+
+/* The ranks that the tally waits for: in the negotiator's scratch. */
 static const dt_rank_set_t *missing_ranks(dt_negotiator_t *negotiator, const tally_t *tally)
 {
     dt_rank_set_t *missing = &negotiator->some;
+    const dt_signature_t *transfer = transfer_of(tally);
+    if (transfer) {
+        dt_rank_set_clear(missing);
+        dt_rank_set_add(missing, transfer->root);
+        dt_rank_set_add(missing, transfer->peer);
+        dt_rank_set_subtract(missing, missing, &tally->ready);
+        return missing;
+    }
     dt_rank_set_subtract(missing, &tally->set->members, &tally->ready);
     if (goes_on_without(tally))
         dt_rank_set_subtract(missing, missing, &tally->set->joined);
     return missing;
 }
 
+/* Whether enough ranks have reported to decide. A transfer needs two; when those who report do not
+ * even agree on which two, nobody else can make it right. */
+static int is_complete(const tally_t *tally)
+{
+    const variant_t *first, *second;
+    const dt_pset_t *set = tally->set;
+    const dt_signature_t *transfer = transfer_of(tally);
+    if (transfer) {
+        ready_variants(tally, &first, &second);
+        return second || (dt_rank_set_has(&tally->ready, transfer->root) &&
+                          dt_rank_set_has(&tally->ready, transfer->peer));
+    }
+    return tally->num_ready == set->size ||
+           (goes_on_without(tally) &&
+            dt_rank_set_is_covered(&set->members, &tally->ready, &set->joined));
+}
+
+static const char *describe_missing(dt_negotiator_t *negotiator, const tally_t *tally, char *text,
+                                    size_t cap)
+{
+    if (tally->is_held)
+        snprintf(text, cap, "the others of its group");
+    else
+        dt_rank_set_describe(missing_ranks(negotiator, tally), 0, text, cap);
+    return text;
+}
+
 /* Fails a tally that waits for a rank that has left, or to which one that has joined is needed. */
 static void check_missing(dt_negotiator_t *negotiator, tally_t *tally)
 {
     const dt_rank_set_t *gone = &negotiator->gone, *joined = &tally->set->joined;
-    int needs_joined = tally->is_change && joined->count > 0;
-    if (gone->count == 0 && !needs_joined)
+    int needs_joined = joined->count > 0 && (tally->is_change || transfer_of(tally));
+    if (tally->is_held || (gone->count == 0 && !needs_joined))
         return;
     const dt_rank_set_t *missing = missing_ranks(negotiator, tally);
     for (int rank = 0; rank < missing->size; rank++) {
@@ -322,6 +430,54 @@ static void check_missing(dt_negotiator_t *negotiator, tally_t *tally)
     }
 }
 
+/* All ranks agree on one of a group's tensors: it is decided with the last one of the group. */
+static dtrain_status_t hold(dt_negotiator_t *negotiator, tally_t *tally,
+                            const dt_signature_t *signature)
+{
+    const char *key = (const char *)&signature->group;
+    group_t *group = dt_map_get(&negotiator->groups, key, sizeof signature->group);
+    if (!group) {
+        group = dt_calloc(1, sizeof *group);
+        if (!group)
+            return no_memory();
+        group->key = signature->group;
+        if (dt_map_add(&negotiator->groups, (const char *)&group->key, sizeof group->key, group)) {
+            dt_free(group);
+            return no_memory();
+        }
+    }
+    tally->is_held = 1;
+    tally->next_held = group->held;
+    group->held = tally;
+    if (++group->num_held < signature->group_size)
+        return DTRAIN_OK;
+    dt_map_remove(&negotiator->groups, (const char *)&group->key, sizeof group->key);
+    for (tally_t *member = group->held; member; member = member->next_held)
+        decide(negotiator, member);
+    dt_free(group);
+    return DTRAIN_OK;
+}
+
+/* Whatever is still waiting of a group fails with it. */
+static void fail_group(dt_negotiator_t *negotiator, const dt_signature_t *signature,
+                       const tally_t *culprit)
+{
+    char text[DT_ERROR_MAX];
+    uint64_t key = signature->group; /* the signature may move */
+    snprintf(text, sizeof text, "a group of %u: %.900s", signature->group_size,
+             culprit->text ? culprit->text : culprit->name);
+    dt_free(dt_map_remove(&negotiator->groups, (const char *)&key, sizeof key));
+    for (tally_t *tally = negotiator->waiting.first, *next; tally; tally = next) {
+        next = tally->next;
+        for (int i = 0; i < tally->num_variants; i++) {
+            if (tally->variants[i].who.count > 0 && tally->variants[i].signature.group == key) {
+                decide_error(negotiator, tally, culprit->status, text);
+                break;
+            }
+        }
+    }
+}
+
 /* Everyone is there, or has joined: notes who has joined instead. */
 static dtrain_status_t note_absent(dt_negotiator_t *negotiator, tally_t *tally)
 {
@@ -333,21 +489,36 @@ static dtrain_status_t note_absent(dt_negotiator_t *negotiator, tally_t *tally)
     return DTRAIN_OK;
 }
 
-/* Decides a tally that waits, when it can be. */
+/* Enough ranks have reported. */
+static dtrain_status_t complete(dt_negotiator_t *negotiator, tally_t *tally)
+{
+    const variant_t *first, *second;
+    dtrain_status_t status = note_absent(negotiator, tally);
+    if (status != DTRAIN_OK)
+        return status;
+    ready_variants(tally, &first, &second);
+    if (first && !second && first->signature.group && tally->status == DTRAIN_OK)
+        return hold(negotiator, tally, &first->signature);
+    decide(negotiator, tally);
+    return DTRAIN_OK;
+}
+
+/* Decides a tally that waits for ranks, when it can be. */
 static dtrain_status_t judge(dt_negotiator_t *negotiator, tally_t *tally)
 {
-    const dt_pset_t *set = tally->set;
-    int is_complete = tally->num_ready == set->size;
-    if (!is_complete && goes_on_without(tally))
-        is_complete = dt_rank_set_is_covered(&set->members, &tally->ready, &set->joined);
-    if (!is_complete) {
-        check_missing(negotiator, tally);
+    if (tally->is_held)
         return DTRAIN_OK;
-    }
-    dtrain_status_t status = note_absent(negotiator, tally);
-    if (status == DTRAIN_OK)
-        decide(negotiator, tally);
-    return status;
+    if (is_complete(tally))
+        return complete(negotiator, tally);
+    check_missing(negotiator, tally);
+    return DTRAIN_OK;
+}
+
+/* A thread of a rank that has joined was a little late: it takes part after all. */
+static void take_late(tally_t *tally)
+{
+    if (tally->absent.bits)
+        dt_rank_set_subtract(&tally->absent, &tally->absent, &tally->ready);
 }
 
 /* Notes that a rank has reported the name. */
@@ -361,10 +532,8 @@ static dtrain_status_t mark(dt_negotiator_t *negotiator, tally_t *tally, int ran
     if (!dt_rank_set_add(&tally->ready, rank))
         return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported '%.200s' twice", rank, tally->name);
     tally->num_ready += dt_rank_set_has(&tally->set->members, rank);
-    if (tally->is_decided) {
-        /* A thread of a rank that has joined was a little late, and takes part after all. */
-        if (tally->absent.bits)
-            dt_rank_set_subtract(&tally->absent, &tally->absent, &tally->ready);
+    if (tally->is_decided || tally->is_held) {
+        take_late(tally);
         return DTRAIN_OK;
     }
     if (tally->is_lost) {
@@ -387,8 +556,12 @@ static dtrain_status_t take_join(dt_negotiator_t *negotiator, const tally_t *joi
     for (tally_t *tally = negotiator->waiting.first, *next; tally && status == DTRAIN_OK;
          tally = next) {
         next = tally->next;
-        if (tally->set == set && tally != join)
-            status = judge(negotiator, tally);
+        if (tally->set != set || tally == join)
+            continue;
+        status = judge(negotiator, tally);
+        /* The last of a group takes the others along, which may be next. */
+        if (tally->is_decided && tally_signature(tally) && tally_signature(tally)->group)
+            next = negotiator->waiting.first;
     }
     return status;
 }
@@ -478,7 +651,7 @@ static void take_withdrawal(dt_negotiator_t *negotiator, int rank, double second
     if (!tally || tally->is_decided || !dt_rank_set_has(&tally->ready, rank))
         return;
     char missing[256], silent[DT_ERROR_MAX / 3] = "", text[DT_ERROR_MAX], what[DT_KEY_TEXT_MAX];
-    dt_rank_set_describe(missing_ranks(negotiator, tally), 0, missing, sizeof missing);
+    describe_missing(negotiator, tally, missing, sizeof missing);
     if (negotiator->describe_silent)
         negotiator->describe_silent(negotiator->silent_context, silent, sizeof silent);
     snprintf(text, sizeof text,
@@ -525,22 +698,8 @@ dtrain_status_t dt_negotiator_bye(dt_negotiator_t *negotiator, int rank)
 
 int dt_negotiator_is_over(const dt_negotiator_t *negotiator)
 {
-    return negotiator->gone.count == negotiator->topology->size;
-}
-
-/* The first and the second variant that ranks are ready with; *second NULL when all agree. */
-static void ready_variants(tally_t *tally, variant_t **first, variant_t **second)
-{
-    *first = *second = NULL;
-    for (int i = 0; i < tally->num_variants; i++) {
-        variant_t *variant = &tally->variants[i];
-        if (variant->who.count == 0)
-            continue;
-        if (!*first)
-            *first = variant;
-        else if (!*second)
-            *second = variant;
-    }
+    return negotiator->gone.count == negotiator->topology->size && !negotiator->decided.first &&
+           !negotiator->settled.first;
 }
 
 /* Copies a definition; of a long one, what is around the place where the other begins to differ. */
@@ -594,12 +753,13 @@ static int describe_absence(const tally_t *tally, const variant_t *agreed, char 
     char ranks[128], what[DT_KEY_TEXT_MAX];
     if (!tally->absent.bits || tally->absent.count == 0)
         return 0;
-    if (signature->kind == DT_KIND_BROADCAST && dt_rank_set_has(&tally->absent, signature->root)) {
+    int root_gives = signature->kind == DT_KIND_BROADCAST || signature->kind == DT_KIND_SCATTER;
+    if (root_gives && dt_rank_set_has(&tally->absent, signature->root)) {
         snprintf(text, cap, "%s %s: its root, rank %d, has joined", tally_kind(tally),
                  tally_what(tally, what), signature->root);
         return 1;
     }
-    if (signature->kind == DT_KIND_ALLREDUCE && signature->op == DTRAIN_OP_PRODUCT &&
+    if (dt_kind_traits(signature->kind)->reduces && signature->op == DTRAIN_OP_PRODUCT &&
         signature->prescale != 1) {
         snprintf(text, cap,
                  "%s %s: a product with a prescale has nothing to put in for a rank that has "
@@ -611,9 +771,12 @@ static int describe_absence(const tally_t *tally, const variant_t *agreed, char 
     return 0;
 }
 
-/* Gives the pair of name and signature an id when it has come before. */
+/* Gives the pair of name and signature an id when it has come before. What only two ranks know has
+ * none; nor has what ranks give different priorities, since an id stands for a priority too. */
 static void give_id(dt_negotiator_t *negotiator, tally_t *tally, variant_t *variant)
 {
+    if (variant->signature.kind == DT_KIND_TRANSFER || variant->who.count != tally->ready.count)
+        return;
     uint64_t hash = dt_hash(tally->name, tally->length) ^ dt_signature_hash(&variant->signature);
     hash |= 1; /* never the empty place's 0 */
     uint64_t *place = &negotiator->recent[(hash >> 1) % RECENT_COUNT];
@@ -667,15 +830,17 @@ static void put_agreed(dt_negotiator_t *negotiator, tally_t *tally, variant_t *a
 {
     /* A rank that has joined may not know what an id means, and does not learn it. */
     int is_without = tally->absent.bits && tally->absent.count > 0;
-    if (agreed->id != DT_ID_NONE && !is_without) {
+    int may_have_id = !is_without && !tally->is_join && !tally->is_change &&
+                      agreed->who.count == tally->ready.count;
+    if (agreed->id != DT_ID_NONE && may_have_id) {
         entry->kind = DT_ENTRY_CACHED;
         entry->id = agreed->id;
         return;
     }
-    if (!is_without && !tally->is_join && !tally->is_change)
+    if (may_have_id)
         give_id(negotiator, tally, agreed);
     entry->kind = DT_ENTRY_NEW;
-    entry->id = is_without ? DT_ID_NONE : agreed->id;
+    entry->id = may_have_id ? agreed->id : DT_ID_NONE;
     entry->signature = agreed->signature;
     if (tally->is_join)
         entry->signature.root = tally->last_joined;
@@ -701,44 +866,19 @@ static int note_written(dt_negotiator_t *negotiator, const tally_t *tally,
     return 0;
 }
 
-/* What waits on a set that is removed: calls that were refused. */
-static void fail_waiting(dt_negotiator_t *negotiator, int32_t pset)
-{
-    for (tally_t *tally = negotiator->waiting.first, *next; tally; tally = next) {
-        next = tally->next;
-        if (dt_pset_key_read(tally->name, tally->length, NULL) != pset)
-            continue;
-        char text[DT_ERROR_MAX], what[DT_KEY_TEXT_MAX];
-        snprintf(text, sizeof text, "%s %s: the process set was removed", tally_kind(tally),
-                 tally_what(tally, what));
-        decide_error(negotiator, tally, DTRAIN_ERR_INVALID_ARGUMENT, text);
-    }
-}
-
 static void put_verdict(dt_negotiator_t *negotiator, tally_t *tally, dt_buffer_t *verdict)
 {
     dt_entry_t entry = {.name = tally->name, .name_length = tally->length};
-    char text[DT_ERROR_MAX];
-    variant_t *first, *second;
+    const variant_t *first, *second;
     ready_variants(tally, &first, &second);
     entry.text = tally->text ? tally->text : "";
-    if (tally->status == DTRAIN_OK && second) {
-        describe_mismatch(tally, first, second, text, sizeof text);
-        tally->status = DTRAIN_ERR_MISMATCH;
-        entry.text = text;
-    } else if (tally->status == DTRAIN_OK && describe_absence(tally, first, text, sizeof text)) {
-        tally->status = DTRAIN_ERR_INVALID_ARGUMENT;
-        entry.text = text;
-    }
     if (tally->status != DTRAIN_OK)
         put_error(negotiator, tally, &entry);
     else
-        put_agreed(negotiator, tally, first, &entry);
+        put_agreed(negotiator, tally, &tally->variants[first - tally->variants], &entry);
     dt_put_entry(verdict, &entry);
     if (note_written(negotiator, tally, verdict))
         verdict->failed = 1;
-    if (tally->status == DTRAIN_OK && first->signature.kind == DT_KIND_PSET_REMOVE)
-        fail_waiting(negotiator, first->signature.pset);
 }
 
 /* Makes the tally ready for the next operation of its name, or drops it when nothing of it is
@@ -774,28 +914,136 @@ static void reset(dt_negotiator_t *negotiator, tally_t *tally)
     tally->text = NULL;
     tally->status = DTRAIN_OK;
     tally->refused_by = -1;
-    tally->is_decided = 0;
+    tally->is_decided = tally->is_held = 0;
 }
 
-uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, dt_buffer_t *verdict)
+/* What waits on a set that is removed: calls that were refused. */
+static void fail_waiting(dt_negotiator_t *negotiator, int32_t pset)
+{
+    for (tally_t *tally = negotiator->waiting.first, *next; tally; tally = next) {
+        next = tally->next;
+        if (dt_pset_key_read(tally->name, tally->length, NULL) != pset)
+            continue;
+        char text[DT_ERROR_MAX], what[DT_KEY_TEXT_MAX];
+        snprintf(text, sizeof text, "%s %s: the process set was removed", tally_kind(tally),
+                 tally_what(tally, what));
+        decide_error(negotiator, tally, DTRAIN_ERR_INVALID_ARGUMENT, text);
+    }
+}
+
+/* Finds out whether what the ranks said can be done. */
+static void examine(tally_t *tally, const variant_t *first, const variant_t *second)
+{
+    char text[DT_ERROR_MAX];
+    if (tally->status != DTRAIN_OK)
+        return;
+    if (second) {
+        describe_mismatch(tally, first, second, text, sizeof text);
+        tally->status = DTRAIN_ERR_MISMATCH;
+    } else if (describe_absence(tally, first, text, sizeof text)) {
+        tally->status = DTRAIN_ERR_INVALID_ARGUMENT;
+    } else {
+        return;
+    }
+    tally->text = dt_strdup(text);
+}
+
+/* Finds out what becomes of a decided tally, and of its group when it fails. */
+static void settle(dt_negotiator_t *negotiator, tally_t *tally)
+{
+    const variant_t *first, *second;
+    ready_variants(tally, &first, &second);
+    examine(tally, first, second);
+    if (tally->status == DTRAIN_OK && first->signature.kind == DT_KIND_PSET_REMOVE)
+        fail_waiting(negotiator, first->signature.pset);
+    tally->number = negotiator->num_settled++;
+    /* A join comes behind all that was decided before it, which the ranks stand in for. */
+    tally->priority = tally->is_join ? INT32_MIN : first ? first->signature.priority : 0;
+    for (int i = 0; i < tally->num_variants; i++) {
+        const variant_t *variant = &tally->variants[i];
+        if (variant->who.count == 0)
+            continue;
+        if (variant->signature.priority > tally->priority)
+            tally->priority = variant->signature.priority;
+        if (tally->status != DTRAIN_OK && variant->signature.group)
+            fail_group(negotiator, &variant->signature, tally);
+    }
+    negotiator->has_priorities |= tally->priority != 0 && !tally->is_join;
+}
+
+/* Errors and barriers first: they move no data. */
+static int is_light(const tally_t *tally)
+{
+    return tally->status != DTRAIN_OK ||
+           (dt_kind_traits(tally_signature(tally)->kind)->is_control && !tally->is_join);
+}
+
+static int by_priority(const void *left, const void *right)
+{
+    const tally_t *a = *(tally_t *const *)left, *b = *(tally_t *const *)right;
+    if (is_light(a) != is_light(b))
+        return is_light(a) ? -1 : 1;
+    if (a->priority != b->priority)
+        return a->priority > b->priority ? -1 : 1;
+    return a->number < b->number ? -1 : 1;
+}
+
+/* Without memory the order stays as it is, which is right too. */
+static void sort_settled(dt_negotiator_t *negotiator)
+{
+    size_t count = 0, at = 0;
+    for (const tally_t *tally = negotiator->settled.first; tally; tally = tally->next)
+        count++;
+    tally_t **order = dt_alloc(count * sizeof *order);
+    if (!order)
+        return;
+    for (tally_t *tally = negotiator->settled.first; tally; tally = tally->next)
+        order[at++] = tally;
+    qsort(order, count, sizeof *order, by_priority);
+    negotiator->settled.first = negotiator->settled.last = NULL;
+    for (at = 0; at < count; at++)
+        list_append(&negotiator->settled, order[at]);
+    dt_free(order);
+}
+
+/* Moves what was decided to what is settled. */
+static void settle_all(dt_negotiator_t *negotiator)
 {
     if (!negotiator->decided.first)
-        return 0;
-    dt_put_header(verdict, DT_MESSAGE_VERDICT);
-    size_t count_at = verdict->length;
-    dt_put_u32(verdict, 0);
+        return;
+    while (negotiator->decided.first) {
+        tally_t *tally = negotiator->decided.first;
+        settle(negotiator, tally); /* may decide more */
+        list_remove(&negotiator->decided, tally);
+        list_append(&negotiator->settled, tally);
+    }
+    if (negotiator->has_priorities)
+        sort_settled(negotiator);
+}
+
+uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, int64_t room, dt_buffer_t *verdict)
+{
+    settle_all(negotiator);
+    if (!negotiator->has_priorities)
+        room = INT64_MAX;
     uint32_t count = 0;
+    size_t count_at = 0;
     negotiator->num_written = 0;
     negotiator->is_partial = 0;
-    /* Writing one may decide others, which then are behind it. */
-    for (tally_t *tally = negotiator->decided.first, *next; tally; tally = next) {
+    for (tally_t *tally; (tally = negotiator->settled.first) && (room > 0 || is_light(tally));) {
+        if (count++ == 0) {
+            dt_put_header(verdict, DT_MESSAGE_VERDICT);
+            count_at = verdict->length;
+            dt_put_u32(verdict, 0);
+        }
+        if (!is_light(tally))
+            room -= tally_bytes(tally) + 1;
         put_verdict(negotiator, tally, verdict);
-        next = tally->next;
+        list_remove(&negotiator->settled, tally);
         reset(negotiator, tally);
-        count++;
     }
-    negotiator->decided.first = negotiator->decided.last = NULL;
-    dt_patch_u32(verdict, count_at, count);
+    if (count > 0)
+        dt_patch_u32(verdict, count_at, count);
     return count;
 }
 
@@ -851,15 +1099,15 @@ void dt_negotiator_forget(dt_negotiator_t *negotiator, int32_t pset)
 static void warn(dt_negotiator_t *negotiator, tally_t *tally, int64_t now_ns)
 {
     char missing[256], ready[256], name[DT_KEY_TEXT_MAX], what[320] = "";
-    variant_t *first, *second;
+    const variant_t *first, *second;
     ready_variants(tally, &first, &second);
     if (first)
         dt_signature_describe(&first->signature, what, sizeof what);
     dt_log(DTRAIN_LOG_WARN, "core", "%s %s%s%s waits since %.1f s for %s (of %d); submitted by %s",
            tally_kind(tally), tally_what(tally, name), *what ? " " : "", what,
            (double)(now_ns - tally->since_ns) / (double)DT_NS_PER_S,
-           dt_rank_set_describe(missing_ranks(negotiator, tally), 0, missing, sizeof missing),
-           tally->set->size, dt_rank_set_describe(&tally->ready, 0, ready, sizeof ready));
+           describe_missing(negotiator, tally, missing, sizeof missing), tally->set->size,
+           dt_rank_set_describe(&tally->ready, 0, ready, sizeof ready));
 }
 
 int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_t now_ns)

@@ -11,6 +11,10 @@
  * names it and has the whole signature, so that it can stand in with the operation's identity. When
  * all members have joined, all joins are done and nobody has joined any more.
  *
+ * A tensor of a group waits, once it is agreed on, until all tensors of the group are; when one of
+ * them fails, so do all. A transfer takes two ranks, but its verdict goes to all, since all start
+ * the same collectives.
+ *
  * Cache: when a name comes a second time with the same signature it gets an id, and from then on
  * ranks report it by a bit. Names that come once (a counter in them, say) leave nothing behind.
  */
@@ -47,9 +51,13 @@ dtrain_status_t dt_negotiator_bye(dt_negotiator_t *negotiator, int rank);
 /* 1 when every rank has said BYE. */
 int dt_negotiator_is_over(const dt_negotiator_t *negotiator);
 
-/* Writes a VERDICT over what was decided since the last one. Returns its number of entries; 0
- * when there is nothing to say (and nothing was written). */
-uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, dt_buffer_t *verdict);
+/*
+ * Writes a VERDICT over what was decided since the last one. Returns its number of entries; 0 when
+ * there is nothing to say (and nothing was written). Once a program has used priorities, verdicts
+ * are in their order and stop when operations of `room` bytes or more are in them, so that what
+ * comes later may overtake the rest.
+ */
+uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, int64_t room, dt_buffer_t *verdict);
 
 /*
  * The part of the verdict written last that concerns a rank, since what is agreed on a process set

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "core/output.h"
 #include "core/signature.h"
 
 typedef struct dt_name dt_name_t;
@@ -13,29 +14,46 @@ typedef struct dt_pset dt_pset_t;
 typedef struct dt_pset_change dt_pset_change_t;
 typedef struct dt_stand_in dt_stand_in_t;
 
+/* How far an operation is over. */
+typedef enum dt_done {
+    DT_NOT_DONE = 0,
+    DT_DONE_IN_CALLBACK = 1, /* release: all results are set; its callback has not returned */
+    DT_DONE = 2              /* release: ditto, and nothing changes more */
+} dt_done_t;
+
 typedef struct dt_operation {
     /* The handle. */
-    _Atomic uint64_t handle; /* [atomic] 0 while the slot is free */
-    _Atomic uint32_t done;   /* [atomic] release: status and error are set, nothing changes more */
+    _Atomic uint64_t handle;        /* [atomic] 0 while the slot is free */
+    _Atomic uint32_t done;          /* [atomic] dt_done_t */
     _Atomic dtrain_status_t status; /* [done]; for a refused call, why, from the start */
     char *error;                    /* [done] its text, or NULL; ditto */
-    int is_refused; /* the call failed; it only tells the other ranks, and has no user */
+    int is_refused;   /* the call failed; it only tells the other ranks, and has no user */
+    int is_bystander; /* two other ranks' transfer: no user, no name, no data */
+    dtrain_callback_fn_t callback; /* [const] from submit on */
+    void *user;                    /* ditto */
 
     /* What is to be done: [const] from submit on. */
     dt_signature_t signature;
     const void *in;
     void *out;
-    int64_t count; /* elements */
+    int64_t count; /* elements of the tensor, as this rank gave it */
     int64_t bytes;
+    int64_t room; /* bytes that `out` is said to have room for */
+    /* Where rows differ by rank: 2 * size entries, the rows that go to each rank (what this rank
+     * tells each; an alltoall's splits, or its own rows) and, [done], those that came from each. */
+    int64_t *splits;
+    dt_output_t *owned; /* [done] the library's memory for the output; else NULL */
+    int64_t out_rows;   /* [done] first extent of the output, where the kind deals in rows */
     int64_t timeout_ns; /* DT_NEVER: none */
+    int root, peer;     /* the signature's, by their numbers in the set */
     int divisor;        /* of an average; set when it is agreed */
 
     dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
-    dt_pset_change_t *change; /* adding a set: owned */
+    dt_pset_change_t *change; /* adding or removing a set: owned */
     dt_stand_in_t *stand_in;  /* for a rank that has joined (stand_in.h): owned */
     int32_t result;           /* [done] a number that the operation came to, else -1 */
 
-    dt_name_t *name; /* [intake lock]; NULL in a stand-in */
+    dt_name_t *name; /* [intake lock]; NULL in a stand-in and a bystander */
     uint32_t id;     /* [intake lock] until taken, then [coordinator]; DT_ID_NONE: not cached */
 
     /* The coordinator's. */

@@ -26,6 +26,26 @@ static void set_free(dt_pset_t *set)
     dt_free(set);
 }
 
+int dt_pset_place(const dt_pset_t *set, int rank)
+{
+    if (rank >= 0 && rank < set->size && set->ranks[rank] == rank)
+        return rank;
+    for (int i = 0; i < set->size; i++) {
+        if (set->ranks[i] == rank)
+            return i;
+    }
+    return -1;
+}
+
+void dt_pset_locate(const dt_pset_t *set, dt_operation_t *operation)
+{
+    const dt_signature_t *signature = &operation->signature;
+    if (dt_kind_traits(signature->kind)->has_root)
+        operation->root = dt_pset_place(set, signature->root);
+    if (signature->kind == DT_KIND_TRANSFER)
+        operation->peer = dt_pset_place(set, signature->peer);
+}
+
 /* Without a backend. `ranks` NULL: all. */
 static dt_pset_t *set_create(const dt_topology_t *topology, const int *ranks, int n)
 {
@@ -50,12 +70,10 @@ static dt_pset_t *set_create(const dt_topology_t *topology, const int *ranks, in
 /* Makes this rank a member, with an executor. */
 static void set_enrol(dt_psets_t *psets, dt_pset_t *set, dt_backend_t *backend)
 {
-    int rank = 0;
-    while (set->ranks[rank] != psets->world->topology.rank)
-        rank++;
-    set->rank = rank;
+    set->rank = dt_pset_place(set, psets->world->topology.rank);
     set->backend = backend;
-    dt_executor_init(&set->executor, backend, set->ranks, set->size, &psets->policy, psets->done,
+    dt_ranks_t ranks = {.rank = set->rank, .size = set->size};
+    dt_executor_init(&set->executor, backend, ranks, &psets->policy, psets->done, psets->failed,
                      psets->context);
 }
 
@@ -83,12 +101,13 @@ static void insert(dt_psets_t *psets, dt_pset_t *set)
 }
 
 dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_plan_policy_t *policy,
-                              dt_done_fn_t done, void *context)
+                              dt_done_fn_t done, dt_failed_fn_t failed, void *context)
 {
     memset(psets, 0, sizeof *psets);
     psets->world = world;
     psets->policy = *policy;
     psets->done = done;
+    psets->failed = failed;
     psets->context = context;
     pthread_mutex_init(&psets->lock, NULL);
     psets->sets = dt_calloc(DT_SUBSETS_MAX + 1, sizeof *psets->sets);
@@ -282,6 +301,15 @@ dtrain_status_t dt_psets_progress(dt_psets_t *psets, int *moved)
 int dt_psets_is_idle(const dt_psets_t *psets)
 {
     return !psets->active;
+}
+
+int dt_psets_has_backlog(const dt_psets_t *psets)
+{
+    for (const dt_pset_t *set = psets->active; set; set = set->next_active) {
+        if (dt_executor_has_backlog(&set->executor))
+            return 1;
+    }
+    return 0;
 }
 
 /* ---- Calls ------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ typedef struct dt_psets {
     dt_world_t *world; /* borrowed */
     dt_plan_policy_t policy;
     dt_done_fn_t done;
+    dt_failed_fn_t failed;
     void *context;
     pthread_mutex_t lock;
     dt_pset_t **sets;                /* [lock, or baton] by id; the first is the world */
@@ -57,7 +58,7 @@ typedef struct dt_psets {
 
 /* Makes the world's set. `world` is borrowed; the others as in dt_executor_init. OUT_OF_MEMORY. */
 dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_plan_policy_t *policy,
-                              dt_done_fn_t done, void *context);
+                              dt_done_fn_t done, dt_failed_fn_t failed, void *context);
 
 /* Adds the sets of the setting process_sets. CONFIG where they cannot be, on all ranks alike. */
 dtrain_status_t dt_psets_configure(dt_psets_t *psets, const char *text);
@@ -92,6 +93,15 @@ dtrain_status_t dt_psets_start(dt_psets_t *psets, dt_pset_t *touched);
 /* Of all sets' executors; see dt_executor_progress. */
 dtrain_status_t dt_psets_progress(dt_psets_t *psets, int *moved);
 int dt_psets_is_idle(const dt_psets_t *psets);
+int dt_psets_has_backlog(const dt_psets_t *psets);
+
+/* ---- Any thread, with a set that cannot go away ------------------------------------------- */
+
+/* A rank of the world by its number in the set, or -1. */
+int dt_pset_place(const dt_pset_t *set, int rank);
+
+/* Fills in root and peer of an operation whose signature is filled in. */
+void dt_pset_locate(const dt_pset_t *set, dt_operation_t *operation);
 
 /* ---- Any thread -------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "core/pset_key.h"
+#include "core/stand_in.h"
 #include "core/wire.h"
 
 static void name_free(dt_name_t *name)
@@ -111,4 +112,11 @@ void dt_response_cache_drop(dt_response_cache_t *cache, dt_name_t *name)
         return;
     dt_map_remove(&cache->names, name->text, name->length);
     name_free(name);
+}
+
+const char *dt_operation_key(const dt_operation_t *operation)
+{
+    if (operation->stand_in)
+        return operation->stand_in->key;
+    return operation->name ? operation->name->text : "";
 }

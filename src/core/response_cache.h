@@ -28,6 +28,9 @@ typedef struct dt_response_cache {
     dt_map_t names; /* text → dt_name_t */
 } dt_response_cache_t;
 
+/* The key (pset_key.h) of an operation in flight, for a text; "" for a bystander. */
+const char *dt_operation_key(const dt_operation_t *operation);
+
 void dt_response_cache_free(dt_response_cache_t *cache);
 
 /* A name that is known, or NULL; and one that is made when it is not (NULL: memory ran out). */

@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
-#include "core/stand_in.h"
 
 static dtrain_status_t no_memory(void)
 {
@@ -18,6 +17,12 @@ static dtrain_status_t no_memory(void)
 static void operations_done(void *context, dt_operation_t *const *operations, int n)
 {
     dt_complete_well(context, operations, n);
+}
+
+static void operation_failed(void *context, dt_operation_t *operation, dtrain_status_t status,
+                             const char *text)
+{
+    dt_complete(context, operation, status, text);
 }
 
 static void wake_engine(void *context)
@@ -60,8 +65,8 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     dt_user_memory_init(&runtime->memory, runtime->world.backend);
     dt_plan_policy_t policy = {.threshold = config->fusion_threshold,
                                .tensor_limit = config->fusion_tensor_limit};
-    dtrain_status_t status =
-        dt_psets_init(&runtime->psets, &runtime->world, &policy, operations_done, runtime);
+    dtrain_status_t status = dt_psets_init(&runtime->psets, &runtime->world, &policy,
+                                           operations_done, operation_failed, runtime);
     dt_baton_init(runtime);
     runtime->handles = dt_handle_table_create();
     if (status == DTRAIN_OK && topology->rank == 0)
@@ -122,11 +127,6 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_world_close(&runtime->world, is_clean);
     /* Until here peers may have written to what was given up. */
     dt_psets_free(&runtime->psets);
-    while (runtime->given_up) {
-        dt_stand_in_t *next = runtime->given_up->next;
-        dt_stand_in_free(runtime->given_up);
-        runtime->given_up = next;
-    }
     dt_user_memory_free_all(&runtime->memory);
     dt_negotiator_free(runtime->negotiator);
     dt_intake_free(&runtime->intake);
@@ -140,10 +140,25 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_free(runtime);
 }
 
+/* Whether the caller may see an operation's results: to others it is done once its callback has
+ * returned. */
+static int is_done(const dt_runtime_t *runtime, dt_operation_t *operation)
+{
+    uint32_t done = atomic_load(&operation->done);
+    return done == DT_DONE || (done == DT_DONE_IN_CALLBACK && dt_is_in_callback(runtime));
+}
+
 static dtrain_status_t stale(dtrain_handle_t handle)
 {
     return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
                    (unsigned long long)handle);
+}
+
+dtrain_status_t dt_runtime_may_block(const dt_runtime_t *runtime, const char *call)
+{
+    if (!dt_is_in_callback(runtime))
+        return DTRAIN_OK;
+    return dt_fail(DTRAIN_ERR_IN_CALLBACK, "%s would block, in an operation's callback", call);
 }
 
 dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done)
@@ -151,12 +166,12 @@ dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, i
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     if (!operation)
         return stale(handle);
-    *done = (int)atomic_load_explicit(&operation->done, memory_order_acquire);
+    *done = is_done(runtime, operation);
     return DTRAIN_OK;
 }
 
 typedef struct waited {
-    dt_runtime_t *runtime;
+    const dt_runtime_t *runtime;
     const dtrain_handle_t *handles;
     int count;
     int num_done; /* so many from the first on are */
@@ -168,8 +183,8 @@ static int are_all_done(void *argument)
     waited_t *waited = argument;
     for (; waited->num_done < waited->count; waited->num_done++) {
         dtrain_handle_t handle = waited->handles[waited->num_done];
-        const dt_operation_t *operation = dt_handle_find(waited->runtime->handles, handle);
-        if (operation && !atomic_load(&operation->done) &&
+        dt_operation_t *operation = dt_handle_find(waited->runtime->handles, handle);
+        if (operation && !is_done(waited->runtime, operation) &&
             atomic_load(&operation->handle) == handle)
             return 0;
     }
@@ -193,6 +208,11 @@ dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, i
     int64_t deadline_ns = DT_NEVER;
     if (timeout_ms >= 0)
         deadline_ns = runtime->clock.now(runtime->clock.context) + timeout_ms * DT_NS_PER_MS;
+    if (!are_all_done(&waited)) {
+        dtrain_status_t status = dt_runtime_may_block(runtime, "waiting");
+        if (status != DTRAIN_OK)
+            return status;
+    }
     if (!dt_baton_help(runtime, are_all_done, &waited, deadline_ns))
         return DTRAIN_IN_PROGRESS;
     return result_of(runtime, handle);
@@ -204,6 +224,11 @@ dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t
     waited_t waited = {.runtime = runtime, .handles = handles, .count = n};
     dtrain_status_t first = DTRAIN_OK;
     char text[DT_ERROR_MAX];
+    if (!are_all_done(&waited)) {
+        dtrain_status_t status = dt_runtime_may_block(runtime, "dtrain_wait_all");
+        if (status != DTRAIN_OK)
+            return status;
+    }
     dt_baton_help(runtime, are_all_done, &waited, DT_NEVER);
     for (int i = 0; i < n; i++) {
         dtrain_status_t status = result_of(runtime, handles[i]);
@@ -220,7 +245,7 @@ dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle)
 {
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
-    if (operation && !atomic_load_explicit(&operation->done, memory_order_acquire))
+    if (operation && !is_done(runtime, operation))
         return DTRAIN_IN_PROGRESS;
     if (!operation || dt_handle_release(runtime->handles, operation, handle))
         return stale(handle);
@@ -237,8 +262,108 @@ dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t h
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_handle_error: no room for the text");
     dtrain_status_t status;
     text[0] = '\0';
-    if (atomic_load_explicit(&operation->done, memory_order_acquire) &&
+    if (is_done(runtime, operation) &&
         dt_handle_result(runtime->handles, operation, handle, &status, text, cap))
+        return stale(handle);
+    return DTRAIN_OK;
+}
+
+typedef struct any {
+    dt_runtime_t *runtime;
+    const dtrain_handle_t *handles;
+    int n, index; /* index: of the first that is done */
+} any_t;
+
+static int is_any_done(void *argument)
+{
+    any_t *any = argument;
+    for (int i = 0; i < any->n; i++) {
+        if (any->handles[i] == 0)
+            continue;
+        dt_operation_t *operation = dt_handle_find(any->runtime->handles, any->handles[i]);
+        if (operation && !is_done(any->runtime, operation))
+            continue;
+        any->index = i;
+        return 1;
+    }
+    return 0;
+}
+
+dtrain_status_t dt_runtime_wait_any(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
+                                    int *index)
+{
+    int count = 0;
+    for (int i = 0; handles && i < n; i++)
+        count += handles[i] != 0;
+    if (count == 0 || !index)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_wait_any: no handle to wait for, or no index");
+    any_t any = {.runtime = runtime, .handles = handles, .n = n};
+    if (!is_any_done(&any)) {
+        dtrain_status_t status = dt_runtime_may_block(runtime, "dtrain_wait_any");
+        if (status != DTRAIN_OK)
+            return status;
+        dt_baton_help(runtime, is_any_done, &any, DT_NEVER);
+    }
+    *index = any.index;
+    return dt_runtime_wait(runtime, handles[any.index], -1);
+}
+
+/* An operation that is over, and went well. */
+static dtrain_status_t find_finished(dt_runtime_t *runtime, dtrain_handle_t handle,
+                                     dt_operation_t **found)
+{
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    if (!operation)
+        return stale(handle);
+    if (!is_done(runtime, operation))
+        return DTRAIN_IN_PROGRESS;
+    dtrain_status_t status;
+    char text[DT_ERROR_MAX];
+    if (dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))
+        return stale(handle);
+    *found = operation;
+    return status == DTRAIN_OK ? status : dt_fail(status, "%s", text);
+}
+
+dtrain_status_t dt_runtime_output(dt_runtime_t *runtime, dtrain_handle_t handle, const void **data,
+                                  int64_t *shape, int *ndim)
+{
+    dt_operation_t *operation;
+    dtrain_status_t status = find_finished(runtime, handle, &operation);
+    if (status != DTRAIN_OK)
+        return status;
+    dt_handle_output_t output;
+    if (dt_handle_output(runtime->handles, operation, handle, &output))
+        return stale(handle);
+    if (output.signature.kind == DT_KIND_BARRIER)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "a barrier has no output");
+    if (data)
+        *data = output.data;
+    if (ndim)
+        *ndim = output.signature.ndim;
+    for (int i = 0; shape && i < output.signature.ndim; i++)
+        shape[i] = output.signature.shape[i];
+    if (shape && dt_kind_traits(output.signature.kind)->deals_rows)
+        shape[0] = output.rows;
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_runtime_recv_splits(dt_runtime_t *runtime, dtrain_handle_t handle,
+                                       int64_t *splits, int n)
+{
+    dt_operation_t *operation;
+    dtrain_status_t status = find_finished(runtime, handle, &operation);
+    if (status != DTRAIN_OK)
+        return status;
+    if (!dt_kind_traits(operation->signature.kind)->rows_differ)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_recv_splits: %s has none",
+                       dt_kind_name(operation->signature.kind));
+    if (!splits || n != runtime->world.topology.size)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_recv_splits: room for %d splits, and there are %d", splits ? n : 0,
+                       runtime->world.topology.size);
+    if (dt_handle_splits(runtime->handles, operation, handle, splits, n))
         return stale(handle);
     return DTRAIN_OK;
 }
@@ -248,19 +373,17 @@ dtrain_status_t dt_runtime_result(dt_runtime_t *runtime, dtrain_handle_t handle,
 {
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     if (!operation)
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx is no handle, or was released",
-                       (unsigned long long)handle);
+        return stale(handle);
     if (operation->signature.kind != kind)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the handle is not that of a %s",
                        dt_kind_name((uint8_t)kind));
-    if (!atomic_load_explicit(&operation->done, memory_order_acquire))
+    if (!is_done(runtime, operation))
         return DTRAIN_IN_PROGRESS;
     int value = operation->result;
     dtrain_status_t status;
     char text[DT_ERROR_MAX];
     if (dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))
-        return dt_fail(DTRAIN_ERR_INVALID_HANDLE, "handle %#llx was released meanwhile",
-                       (unsigned long long)handle);
+        return stale(handle);
     if (status != DTRAIN_OK)
         return dt_fail(status, "%s", text);
     *result = value;
@@ -299,6 +422,9 @@ dtrain_status_t dt_runtime_abort(dt_runtime_t *runtime, int code, const char *wh
 
 dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime)
 {
+    dtrain_status_t status = dt_runtime_may_block(runtime, "dtrain_shutdown");
+    if (status != DTRAIN_OK)
+        return status;
     dt_fault_point(DT_FAULT_SHUTDOWN_BYE);
     dt_intake_close(&runtime->intake, DTRAIN_ERR_SHUT_DOWN, "this rank has called dtrain_shutdown");
     atomic_store(&runtime->wants_bye, 1);

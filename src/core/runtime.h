@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "comm/world.h"
 #include "core/baton.h"
+#include "core/executor.h"
 #include "core/handle_table.h"
 #include "core/id_table.h"
 #include "core/intake.h"
@@ -49,11 +50,14 @@ struct dt_runtime {
     char *end_text;
     _Atomic int num_pending; /* [atomic] operations taken and not done; written with the baton */
 
+    /* The thread that is in callbacks, or 0: a thread compares it with itself. */
+    _Atomic uintptr_t calling; /* [atomic] written with the baton */
+
     /* [baton] */
     dt_operation_list_t pending; /* taken from the intake, not done */
-    dt_id_table_t by_id;         /* those of them that have an id */
+    dt_operation_list_t called;  /* done but for their callbacks */
+    dt_id_table_t by_id;         /* those of `pending` that have an id */
     dt_negotiator_t *negotiator; /* on rank 0, else NULL */
-    dt_stand_in_t *given_up;     /* of the world that ended */
     dt_buffer_t message;         /* being written */
     dt_buffer_t part;            /* what of a verdict concerns one rank */
     int64_t check_ns;            /* when deadlines are to be looked at again */
@@ -77,21 +81,39 @@ typedef struct dt_submission {
     dt_kind_t kind;
     const dtrain_tensor_t *tensor;   /* NULL where there are no data */
     const dtrain_options_t *options; /* or NULL */
-    int root;
+    int root;                        /* or a transfer's other rank */
+    int will_wait;                   /* the caller waits at once: the thread need not be woken */
+    int is_receiver;                 /* of a transfer */
+    const int64_t *splits;           /* an alltoall's, num_splits of them; or NULL */
+    int num_splits;
     const int *ranks; /* PSET_ADD: num_ranks */
     int num_ranks;
     dtrain_pset_t pset; /* PSET_REMOVE; elsewhere the options have it */
-    int will_wait;      /* the caller waits at once: the thread need not be woken */
+    /* The group it belongs to, filled in by dt_runtime_submit_group; all 0: none. */
+    uint64_t group;
+    uint32_t group_size, group_index;
 } dt_submission_t;
 
 /* The public asynchronous calls; see dtrain.h. */
 dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *submission,
                                   dtrain_handle_t *handle);
+/* `submission->tensor` is the first of n; `handles` receives n. */
+dtrain_status_t dt_runtime_submit_group(dt_runtime_t *runtime, const dt_submission_t *submission,
+                                        int n, dtrain_handle_t *handles);
 dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done);
 /* timeout_ms < 0: until it is done. */
 dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms);
 dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
                                     dtrain_status_t *each);
+/* *index is written also when the operation failed. */
+dtrain_status_t dt_runtime_wait_any(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
+                                    int *index);
+dtrain_status_t dt_runtime_output(dt_runtime_t *runtime, dtrain_handle_t handle, const void **data,
+                                  int64_t *shape, int *ndim);
+dtrain_status_t dt_runtime_recv_splits(dt_runtime_t *runtime, dtrain_handle_t handle,
+                                       int64_t *splits, int n);
+/* OK, or IN_CALLBACK on a thread that is in a callback; `call` is for the text. */
+dtrain_status_t dt_runtime_may_block(const dt_runtime_t *runtime, const char *call);
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle);
 dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t handle, char *text,
                                         size_t cap);

@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "core/operand.h"
 
 /* The bits of a value of each type, in the low bytes. */
 typedef struct bounds {
@@ -71,40 +72,65 @@ void dt_identity_fill(void *memory, int64_t count, dtrain_dtype_t dtype, dtrain_
     }
 }
 
-dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t *signature,
-                                 const char *key, size_t length)
+static dtrain_status_t no_memory(void)
 {
+    return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a rank that has joined");
+}
+
+/* The tensor that this rank would have submitted. Its memory is the operation's, which is given
+ * back when no peer can be writing to it. */
+static dtrain_status_t make_tensor(dt_operation_t *operation, const dt_pset_t *set,
+                                   dtrain_tensor_t *tensor, int64_t *shape)
+{
+    const dt_signature_t *signature = &operation->signature;
+    const dt_kind_traits_t *traits = dt_kind_traits(signature->kind);
     dtrain_dtype_t dtype = (dtrain_dtype_t)signature->dtype;
-    int64_t count = dt_signature_count(signature);
-    size_t bytes = (size_t)count * dt_dtype_size(dtype);
-    dt_stand_in_t *stand_in = dt_calloc(1, sizeof *stand_in);
-    operation->stand_in = stand_in;
-    if (!stand_in)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a rank that has joined");
-    stand_in->key = dt_alloc(length + 1);
-    stand_in->memory = dt_alloc_aligned(64, bytes > 0 ? bytes : 64);
-    if (!stand_in->key || !stand_in->memory)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
-                       "out of memory for %zu bytes of '%.*s' on a rank "
-                       "that has joined",
-                       bytes, (int)(length < 200 ? length : 200), key);
-    memcpy(stand_in->key, key, length);
-    stand_in->key[length] = '\0';
-    operation->signature = *signature;
-    operation->in = operation->out = stand_in->memory;
-    operation->count = count;
-    operation->bytes = (int64_t)bytes;
-    if (signature->kind == DT_KIND_ALLREDUCE)
-        dt_identity_fill(stand_in->memory, count, dtype, (dtrain_op_t)signature->op,
+    int64_t element = (int64_t)dt_dtype_size(dtype), count = dt_signature_count(signature);
+    *tensor = (dtrain_tensor_t){.struct_size = sizeof *tensor,
+                                .ndim = signature->ndim,
+                                .name = operation->stand_in->key,
+                                .shape = shape,
+                                .dtype = dtype};
+    memcpy(shape, signature->shape, signature->ndim * sizeof *shape);
+    if (traits->rows_differ) {
+        shape[0] = 0;
+        return DTRAIN_OK;
+    }
+    operation->owned = dt_output_alloc(count > 0 ? count * element : 1);
+    if (!operation->owned)
+        return no_memory();
+    tensor->in = tensor->out = operation->owned->data;
+    if (signature->kind == DT_KIND_REDUCESCATTER)
+        tensor->out =
+            operation->owned->data + dt_rows_before(signature->shape[0], set->size, set->rank) *
+                                         dt_signature_row_count(signature) * element;
+    if (traits->reduces)
+        dt_identity_fill(operation->owned->data, count, dtype, (dtrain_op_t)signature->op,
                          signature->prescale);
     return DTRAIN_OK;
 }
 
-void dt_stand_in_free(dt_stand_in_t *stand_in)
+dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t *signature,
+                                 const dt_pset_t *set, const char *key, size_t length)
 {
-    if (!stand_in)
-        return;
-    dt_free(stand_in->memory);
-    dt_free(stand_in->key);
-    dt_free(stand_in);
+    operation->stand_in = dt_alloc(sizeof *operation->stand_in + length);
+    if (!operation->stand_in)
+        return no_memory();
+    memcpy(operation->stand_in->key, key, length);
+    operation->stand_in->key[length] = '\0';
+    operation->signature = *signature;
+    dt_pset_locate(set, operation);
+    int64_t shape[DTRAIN_NDIM_MAX];
+    dtrain_tensor_t tensor;
+    dtrain_status_t status = make_tensor(operation, set, &tensor, shape);
+    dt_submission_t submission = {.kind = (dt_kind_t)signature->kind, .tensor = &tensor};
+    if (status == DTRAIN_OK)
+        status = dt_operand_fill(operation, &submission, set->rank, set->size);
+    return status;
+}
+
+void dt_stand_in_free(dt_operation_t *operation)
+{
+    dt_free(operation->stand_in);
+    operation->stand_in = NULL;
 }

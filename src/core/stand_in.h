@@ -1,25 +1,25 @@
 /*
- * stand_in.h - what a rank that has joined puts in for an operation of the others': memory with
- * the values that leave the result of the reduction as it is, bit for bit.
+ * stand_in.h - what a rank that has joined puts in for an operation of the others': values that
+ * leave the result of the reduction as it is, bit for bit, and no rows where ranks bring their own.
  */
 #ifndef DT_CORE_STAND_IN_H
 #define DT_CORE_STAND_IN_H
 
-#include "core/operation.h"
+#include "core/runtime.h"
 
 struct dt_stand_in {
-    struct dt_stand_in *next; /* of those given up */
-    void *memory;             /* in and out */
-    char *key;                /* the operation's, for messages */
+    char key[1]; /* the operation's, for messages; as long as it takes */
 };
 
 /*
- * Makes `operation`, freshly acquired, a stand-in for one with this signature. The key is copied.
- * OUT_OF_MEMORY: the others' operation cannot go on.
+ * Makes `operation`, freshly acquired, a stand-in for one with this signature on a set. The key is
+ * copied. An error with a text: the others' operation cannot go on.
  */
 dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t *signature,
-                                 const char *key, size_t length);
-void dt_stand_in_free(dt_stand_in_t *stand_in); /* or NULL */
+                                 const dt_pset_t *set, const char *key, size_t length);
+
+/* Makes it an ordinary operation again, to be given back. */
+void dt_stand_in_free(dt_operation_t *operation);
 
 /*
  * Fills in `count` elements of the identity of a reduction: x op identity is x for every x. Under a

@@ -1,14 +1,16 @@
 /* submit.c - from a caller's tensor to an operation in the intake: every check of arguments that
  * needs no other rank. */
-#include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "base/fault.h"
+#include "base/map.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
+#include "core/operand.h"
 #include "core/pset_change.h"
 #include "core/pset_key.h"
 
@@ -22,11 +24,10 @@ static dtrain_status_t check_options(const dtrain_options_t *options, const char
                        "%s '%.200s': dtrain_options_t: struct_size is %u, not %zu: set it to "
                        "sizeof",
                        kind, name, options->struct_size, sizeof *options);
-    if (options->priority != 0 || options->callback || options->user || options->reserved != 0)
+    if (options->reserved != 0)
         return dt_fail(DTRAIN_ERR_UNSUPPORTED,
-                       "%s '%.200s': dtrain_options_t: priority, callback and user are reserved "
-                       "in this version",
-                       kind, name);
+                       "%s '%.200s': dtrain_options_t: reserved is %u, not 0", kind, name,
+                       options->reserved);
     if (options->timeout_ms < -1)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "%s '%.200s': dtrain_options_t: timeout_ms is %d", kind, name,
@@ -39,7 +40,7 @@ static dtrain_status_t check_name(const dtrain_tensor_t *tensor, size_t *length)
 {
     if (!tensor)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the tensor is NULL");
-    if (tensor->struct_size < sizeof *tensor)
+    if (tensor->struct_size < offsetof(dtrain_tensor_t, out_bytes)) /* as it was at first */
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "dtrain_tensor_t: struct_size is %u, not %zu: set it to sizeof",
                        tensor->struct_size, sizeof *tensor);
@@ -56,15 +57,9 @@ static dtrain_status_t check_name(const dtrain_tensor_t *tensor, size_t *length)
     return DTRAIN_OK;
 }
 
-static dtrain_status_t fill_signature(const dt_submission_t *submission,
-                                      const dtrain_options_t *options, dt_signature_t *signature)
+/* What the ranks must agree on about the tensor itself. */
+static dtrain_status_t fill_tensor(const dtrain_tensor_t *tensor, dt_signature_t *signature)
 {
-    const dtrain_tensor_t *tensor = submission->tensor;
-    signature->kind = (uint8_t)submission->kind;
-    signature->pset = options->pset;
-    signature->prescale = signature->postscale = 1;
-    if (!dt_kind_has_data(signature->kind))
-        return DTRAIN_OK;
     if (dt_dtype_size(tensor->dtype) == 0)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': %d is no element type",
                        dt_kind_name(signature->kind), tensor->name, (int)tensor->dtype);
@@ -79,13 +74,37 @@ static dtrain_status_t fill_signature(const dt_submission_t *submission,
     signature->ndim = (uint8_t)tensor->ndim;
     for (int i = 0; i < tensor->ndim; i++)
         signature->shape[i] = tensor->shape[i];
-    if (submission->kind == DT_KIND_BROADCAST) {
-        signature->root = submission->root;
+    if (dt_kind_traits(signature->kind)->rows_differ && tensor->ndim > 0)
+        signature->shape[0] = 1;
+    return DTRAIN_OK;
+}
+
+static dtrain_status_t fill_signature(const dt_submission_t *submission, int rank,
+                                      const dtrain_options_t *options, dt_signature_t *signature)
+{
+    const dt_kind_traits_t *traits = dt_kind_traits(signature->kind);
+    signature->pset = options->pset;
+    signature->prescale = signature->postscale = 1;
+    signature->group = submission->group;
+    signature->group_size = submission->group_size;
+    signature->group_index = submission->group_index;
+    if (traits->is_control)
         return DTRAIN_OK;
+    signature->priority = options->priority;
+    dtrain_status_t status = fill_tensor(submission->tensor, signature);
+    if (status != DTRAIN_OK)
+        return status;
+    if (submission->kind == DT_KIND_TRANSFER) {
+        signature->root = submission->is_receiver ? submission->root : rank;
+        signature->peer = submission->is_receiver ? rank : submission->root;
+    } else if (traits->has_root) {
+        signature->root = submission->root;
     }
-    if ((unsigned)options->op >= DT_OP_COUNT)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "allreduce '%.200s': %d is no reduction",
-                       tensor->name, (int)options->op);
+    if (!traits->reduces)
+        return DTRAIN_OK;
+    if (options->op != DTRAIN_OP_ADASUM && (unsigned)options->op >= DT_OP_COUNT)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': %d is no reduction", traits->name,
+                       submission->tensor->name, (int)options->op);
     signature->op = (uint8_t)options->op;
     if (options->prescale != 0)
         signature->prescale = options->prescale;
@@ -94,42 +113,21 @@ static dtrain_status_t fill_signature(const dt_submission_t *submission,
     return DTRAIN_OK;
 }
 
-static int overlap(const void *a, const void *b, int64_t bytes)
+/* The ranks that the call names must be in its process set. */
+static dtrain_status_t check_members(const dt_signature_t *signature, const char *name,
+                                     const dt_pset_t *set)
 {
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-    return x != y && (x < y ? y - x : x - y) < (uintptr_t)bytes;
-}
-
-static dtrain_status_t check_buffers(dt_operation_t *operation, const char *name, int rank)
-{
-    const dt_signature_t *signature = &operation->signature;
-    const char *kind = dt_kind_name(signature->kind);
-    if (signature->kind == DT_KIND_BROADCAST && signature->root == rank) {
-        if (!operation->in)
-            operation->in = operation->out;
-        if (!operation->out)
-            operation->out = (void *)operation->in;
-    } else if (signature->kind == DT_KIND_BROADCAST) {
-        operation->in = operation->out; /* not read */
-    }
-    if (operation->bytes > 0 && (!operation->in || !operation->out))
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
-                       "%s '%.200s': the %s buffer is NULL, and the tensor has %" PRId64
-                       " elements",
-                       kind, name, operation->in ? "output" : "input", operation->count);
-    if (overlap(operation->in, operation->out, operation->bytes))
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
-                       "%s '%.200s': input and output overlap without being the same", kind, name);
-    return DTRAIN_OK;
-}
-
-static dtrain_status_t check_root(const dt_signature_t *signature, const char *name,
-                                  const dt_pset_t *set)
-{
-    if (signature->kind != DT_KIND_BROADCAST || dt_rank_set_has(&set->members, signature->root))
+    const dt_kind_traits_t *traits = dt_kind_traits(signature->kind);
+    int is_transfer = signature->kind == DT_KIND_TRANSFER;
+    int rank = signature->root;
+    if (!traits->has_root)
         return DTRAIN_OK;
-    return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': root %d is not in process set %d",
-                   dt_kind_name(signature->kind), name, signature->root, set->id);
+    if (is_transfer && dt_rank_set_has(&set->members, rank))
+        rank = signature->peer;
+    if (dt_rank_set_has(&set->members, rank))
+        return DTRAIN_OK;
+    return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': %s %d is not in process set %d",
+                   traits->name, name, is_transfer ? "peer" : "root", rank, set->id);
 }
 
 /* Fills in the operation. An error here is one that the other ranks must learn of. */
@@ -138,21 +136,17 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
                                 dt_operation_t *operation)
 {
     const dt_topology_t *topology = &runtime->world.topology;
-    dtrain_status_t status = fill_signature(submission, options, &operation->signature);
+    const dt_pset_t *set = operation->set;
+    dtrain_status_t status =
+        fill_signature(submission, topology->rank, options, &operation->signature);
     if (status == DTRAIN_OK)
         status = dt_signature_check(&operation->signature, name, topology->size);
-    operation->in = operation->out = NULL;
-    operation->count = operation->bytes = 0;
     if (status == DTRAIN_OK)
-        status = check_root(&operation->signature, name, operation->set);
-    if (status != DTRAIN_OK || !dt_kind_has_data(operation->signature.kind))
+        status = check_members(&operation->signature, name, set);
+    if (status != DTRAIN_OK || dt_kind_traits(operation->signature.kind)->is_control)
         return status;
-    operation->in = submission->tensor->in;
-    operation->out = submission->tensor->out;
-    operation->count = dt_signature_count(&operation->signature);
-    operation->bytes =
-        operation->count * (int64_t)dt_dtype_size((dtrain_dtype_t)operation->signature.dtype);
-    return check_buffers(operation, name, topology->rank);
+    dt_pset_locate(set, operation);
+    return dt_operand_fill(operation, submission, set->rank, set->size);
 }
 
 /* `options` NULL: of a call that was refused. */
@@ -179,6 +173,28 @@ typedef struct call {
     int is_private; /* when it is refused no other rank waits for it */
 } call_t;
 
+static void begin_call(call_t *call, const dt_submission_t *submission, const char *name,
+                       size_t length)
+{
+    static const dtrain_options_t defaults = {.struct_size = sizeof defaults};
+    call->submission = submission;
+    call->options = submission->options ? submission->options : &defaults;
+    call->name = name;
+    call->name_length = length;
+    call->is_private = 0;
+}
+
+/* Turns an operation into one that tells the other ranks of a refused call. */
+static void refuse(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status,
+                   const char *text)
+{
+    dt_submission_end(runtime, operation, status);
+    operation->is_refused = 1;
+    operation->callback = NULL;
+    operation->status = status;
+    operation->error = dt_strdup(text);
+}
+
 /* Lets the other ranks know of a call that was refused here, so that theirs does not wait for it.
  * Takes the operation over. The thread's last error stays. */
 static void tell_refused(dt_runtime_t *runtime, dt_operation_t *operation, const call_t *call,
@@ -186,10 +202,7 @@ static void tell_refused(dt_runtime_t *runtime, dt_operation_t *operation, const
 {
     char text[DT_ERROR_MAX];
     snprintf(text, sizeof text, "%s", dt_last_error());
-    dt_submission_end(runtime, operation, status);
-    operation->is_refused = 1;
-    operation->status = status;
-    operation->error = dt_strdup(text);
+    refuse(runtime, operation, status, text);
     if (call->is_private || runtime->world.topology.size == 1 ||
         dt_intake_submit(&runtime->intake, operation, call->key, call->length) != DTRAIN_OK)
         dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
@@ -235,9 +248,9 @@ static dtrain_status_t enter_set(dt_runtime_t *runtime, call_t *call, dt_operati
                    dt_kind_name((uint8_t)call->submission->kind), call->name, set->id);
 }
 
-/* Every check of a call, in an order in which an error found late undoes what went before. */
-static dtrain_status_t check_call(dt_runtime_t *runtime, call_t *call, dt_operation_t *operation,
-                                  const dtrain_handle_t *handle)
+/* Every check of a call but of where the handle goes. An error found late undoes what went before,
+ * when the operation is refused. */
+static dtrain_status_t check_call(dt_runtime_t *runtime, call_t *call, dt_operation_t *operation)
 {
     uint8_t kind = (uint8_t)call->submission->kind;
     int is_change = kind == DT_KIND_PSET_ADD || kind == DT_KIND_PSET_REMOVE;
@@ -249,9 +262,6 @@ static dtrain_status_t check_call(dt_runtime_t *runtime, call_t *call, dt_operat
         status = enter_set(runtime, call, operation);
     if (status == DTRAIN_OK)
         status = check_options(call->options, dt_kind_name(kind), call->name);
-    if (status == DTRAIN_OK && !handle)
-        status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': the handle's address is NULL",
-                         dt_kind_name(kind), call->name);
     if (status == DTRAIN_OK && is_change) {
         status = dt_pset_change_describe(runtime, call->submission, operation);
         if (status != DTRAIN_OK)
@@ -262,26 +272,43 @@ static dtrain_status_t check_call(dt_runtime_t *runtime, call_t *call, dt_operat
     return status;
 }
 
-/* Checks and enters an operation that has a name, or enters it as refused. */
+/* An operation for a call that has a name. *status is what is wrong with the call, of which the
+ * other ranks must learn; NULL: there is no room for an operation, and *status says so. */
+static dt_operation_t *make_operation(dt_runtime_t *runtime, call_t *call, dtrain_status_t *status)
+{
+    dt_operation_t *operation = dt_handle_acquire(runtime->handles);
+    if (!operation) {
+        *status =
+            dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", call->name);
+        return NULL;
+    }
+    dt_fault_point(DT_FAULT_ENQUEUE);
+    memset(&operation->signature, 0, offsetof(dt_signature_t, shape));
+    operation->signature.kind = (uint8_t)call->submission->kind;
+    operation->in = operation->out = NULL;
+    operation->count = operation->bytes = 0;
+    *status = check_call(runtime, call, operation);
+    set_timeout(runtime, *status == DTRAIN_OK ? call->options : NULL, operation);
+    if (*status == DTRAIN_OK) {
+        operation->callback = call->options->callback;
+        operation->user = call->options->user;
+    }
+    return operation;
+}
+
 static dtrain_status_t submit_named(dt_runtime_t *runtime, const dt_submission_t *submission,
                                     const char *name, size_t length, dtrain_handle_t *handle)
 {
-    static const dtrain_options_t defaults = {.struct_size = sizeof defaults};
     call_t call;
-    call.submission = submission;
-    call.options = submission->options ? submission->options : &defaults;
-    call.name = name;
-    call.name_length = length;
-    call.is_private = 0;
-    dt_operation_t *operation = dt_handle_acquire(runtime->handles);
+    dtrain_status_t status;
+    begin_call(&call, submission, name, length);
+    dt_operation_t *operation = make_operation(runtime, &call, &status);
     if (!operation)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for '%.200s'", name);
-    dt_fault_point(DT_FAULT_ENQUEUE);
+        return status;
     uint64_t id = atomic_load_explicit(&operation->handle, memory_order_relaxed);
-    memset(&operation->signature, 0, offsetof(dt_signature_t, shape));
-    operation->signature.kind = (uint8_t)submission->kind;
-    dtrain_status_t status = check_call(runtime, &call, operation, handle);
-    set_timeout(runtime, status == DTRAIN_OK ? call.options : NULL, operation);
+    if (status == DTRAIN_OK && !handle)
+        status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': the handle's address is NULL",
+                         dt_kind_name((uint8_t)submission->kind), name);
     if (status != DTRAIN_OK) {
         tell_refused(runtime, operation, &call, status);
         return status;
@@ -325,4 +352,128 @@ dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *
     if (status != DTRAIN_OK)
         return status;
     return submit_named(runtime, submission, submission->tensor->name, length, handle);
+}
+
+/* ---- Groups ----------------------------------------------------------------------------- */
+
+/* The first thing that is wrong with the group stands, with its text. */
+static void note(dtrain_status_t *first, dtrain_status_t status, char text[DT_ERROR_MAX], int n)
+{
+    if (status == DTRAIN_OK || *first != DTRAIN_OK)
+        return;
+    *first = status;
+    snprintf(text, DT_ERROR_MAX, "a group of %d: %.900s", n, dt_last_error());
+}
+
+static uint64_t hash_names(const dt_intake_item_t *items, int n, dtrain_pset_t pset)
+{
+    uint64_t hash = (uint64_t)n << 32 | (uint32_t)pset;
+    for (int i = 0; i < n; i++) {
+        uint64_t pair[2] = {hash, dt_hash(items[i].name, items[i].length)};
+        hash = dt_hash(pair, sizeof pair);
+    }
+    return hash | 1; /* 0 is no group */
+}
+
+/* Makes one of a group's operations, and the key it goes by. */
+static dtrain_status_t make_member(dt_runtime_t *runtime, const dt_submission_t *one,
+                                   dt_intake_item_t *item, int *is_private)
+{
+    call_t call;
+    dtrain_status_t status;
+    begin_call(&call, one, item->name, item->length);
+    item->operation = make_operation(runtime, &call, &status);
+    *is_private |= call.is_private;
+    item->length = call.length;
+    item->name = item->operation ? dt_strdup(call.key) : NULL;
+    if (item->operation && !item->name) {
+        dt_submission_end(runtime, item->operation, DTRAIN_ERR_OUT_OF_MEMORY);
+        dt_handle_release(runtime->handles, item->operation, atomic_load(&item->operation->handle));
+        item->operation = NULL;
+        status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the name of a tensor");
+    }
+    return status;
+}
+
+/* Makes the operations; NULL where there is no name, or no room. What is wrong with any of them is
+ * in *first and text. Returns 1 when no other rank waits for what is refused. */
+static int make_members(dt_runtime_t *runtime, const dt_submission_t *submission, int n,
+                        dt_intake_item_t *items, dtrain_status_t *first, char text[DT_ERROR_MAX])
+{
+    int is_private = 0;
+    for (int i = 0; i < n; i++) {
+        const dtrain_tensor_t *tensor = &submission->tensor[i];
+        dtrain_status_t status = check_name(tensor, &items[i].length);
+        items[i].name = status == DTRAIN_OK ? tensor->name : NULL;
+        note(first, status, text, n);
+    }
+    dtrain_pset_t pset = submission->options ? submission->options->pset : DTRAIN_PSET_WORLD;
+    dt_submission_t one = *submission;
+    one.group_size = (uint32_t)n;
+    one.group = *first == DTRAIN_OK ? hash_names(items, n, pset) : 1;
+    for (int i = 0; i < n; i++) {
+        if (!items[i].name)
+            continue;
+        one.tensor = &submission->tensor[i];
+        one.group_index = (uint32_t)i;
+        note(first, make_member(runtime, &one, &items[i], &is_private), text, n);
+    }
+    return is_private;
+}
+
+/* The whole group is refused: each of its names tells the other ranks so. */
+static void refuse_members(dt_runtime_t *runtime, dt_intake_item_t *items, int n, int is_private,
+                           dtrain_status_t status, const char *text)
+{
+    for (int i = 0; i < n; i++) {
+        if (items[i].operation)
+            refuse(runtime, items[i].operation, status, text);
+    }
+    if (runtime->world.topology.size > 1 && !is_private)
+        dt_intake_submit_refused(&runtime->intake, items, n);
+    for (int i = 0; i < n; i++) {
+        dt_operation_t *left = items[i].operation;
+        if (left)
+            dt_handle_release(runtime->handles, left, atomic_load(&left->handle));
+    }
+}
+
+static dtrain_status_t submit_members(dt_runtime_t *runtime, const dt_submission_t *submission,
+                                      int n, dt_intake_item_t *items, dtrain_handle_t *ids,
+                                      dtrain_handle_t *handles)
+{
+    dtrain_status_t first = DTRAIN_OK;
+    char text[DT_ERROR_MAX] = "";
+    int is_private = make_members(runtime, submission, n, items, &first, text);
+    if (!handles)
+        note(&first, dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "handles is NULL"), text, n);
+    for (int i = 0; i < n && first == DTRAIN_OK; i++)
+        ids[i] = atomic_load(&items[i].operation->handle);
+    if (first == DTRAIN_OK)
+        note(&first, dt_intake_submit_all(&runtime->intake, items, n), text, n);
+    if (first == DTRAIN_OK)
+        memcpy(handles, ids, (size_t)n * sizeof *handles);
+    else
+        refuse_members(runtime, items, n, is_private, first, text);
+    for (int i = 0; i < n; i++)
+        dt_free((char *)items[i].name);
+    dt_baton_notify(runtime);
+    return first == DTRAIN_OK ? first : dt_fail(first, "%s", text);
+}
+
+dtrain_status_t dt_runtime_submit_group(dt_runtime_t *runtime, const dt_submission_t *submission,
+                                        int n, dtrain_handle_t *handles)
+{
+    const char *kind = dt_kind_name((uint8_t)submission->kind);
+    if (n < 1 || !submission->tensor)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s: a group of %d tensors", kind, n);
+    dt_intake_item_t *items = dt_calloc((size_t)n, sizeof *items);
+    dtrain_handle_t *ids = dt_calloc((size_t)n, sizeof *ids);
+    dtrain_status_t status =
+        items && ids
+            ? submit_members(runtime, submission, n, items, ids, handles)
+            : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a group of %d tensors", n);
+    dt_free(items);
+    dt_free(ids);
+    return status;
 }

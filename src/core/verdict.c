@@ -43,39 +43,87 @@ static dtrain_status_t find_agreed(dt_runtime_t *runtime, const dt_entry_t *entr
     return DTRAIN_OK;
 }
 
-/* An operation of the others', to which this rank, which has joined, has nothing to give. */
-static dtrain_status_t stand_in(dt_runtime_t *runtime, const dt_entry_t *entry,
+/* An operation that was not submitted here. */
+static void add_pending(dt_runtime_t *runtime, dt_operation_t *operation, dt_pset_t *set)
+{
+    int64_t timeout_ns = runtime->config.timeout_ns;
+    operation->id = DT_ID_NONE;
+    operation->set = set;
+    operation->submitted_ns = runtime->clock.now(runtime->clock.context);
+    operation->deadline_ns =
+        timeout_ns == DT_NEVER ? DT_NEVER : operation->submitted_ns + timeout_ns;
+    if (operation->deadline_ns < runtime->check_ns)
+        runtime->check_ns = operation->deadline_ns;
+    dt_pset_locate(set, operation);
+    atomic_fetch_add(&set->num_pending, 1);
+    atomic_fetch_add(&runtime->num_pending, 1);
+    dt_operation_append(&runtime->pending, operation);
+}
+
+/* Two other ranks' transfer: this rank has its place in the order of collectives. */
+static dtrain_status_t stand_by(dt_runtime_t *runtime, const dt_entry_t *entry, dt_pset_t *set,
                                 dt_operation_t **found)
 {
-    dt_pset_t *set = dt_psets_find(&runtime->psets, entry->signature.pset);
-    if (!set || set->rank < 0)
-        return dt_fail(DTRAIN_ERR_INTERNAL,
-                       "rank 0 decided on process set %d, which has no rank %d",
-                       entry->signature.pset, runtime->world.topology.rank);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)entry->name_length, entry->name);
+    if (dt_signature_check(&entry->signature, name, runtime->world.topology.size) != DTRAIN_OK)
+        return dt_fail(DTRAIN_ERR_INTERNAL, "rank 0 agreed on a transfer that cannot be");
+    dt_operation_t *operation = dt_handle_acquire(runtime->handles);
+    if (!operation)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a transfer of other ranks");
+    operation->is_bystander = 1;
+    operation->signature = entry->signature;
+    operation->in = operation->out = NULL;
+    operation->count = operation->bytes = 0;
+    add_pending(runtime, operation, set);
+    operation->deadline_ns = DT_NEVER;
+    *found = operation;
+    return DTRAIN_OK;
+}
+
+static int is_bystander(const dt_entry_t *entry, int rank)
+{
+    const dt_signature_t *signature = &entry->signature;
+    return entry->kind == DT_ENTRY_NEW && signature->kind == DT_KIND_TRANSFER &&
+           signature->root != rank && signature->peer != rank;
+}
+
+/* An operation of the others', to which this rank, which has joined, has nothing to give. */
+static dtrain_status_t stand_in(dt_runtime_t *runtime, const dt_entry_t *entry, dt_pset_t *set,
+                                dt_operation_t **found)
+{
     dt_operation_t *operation = dt_handle_acquire(runtime->handles);
     if (!operation)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory or handles for a rank that has "
                                                  "joined");
     dtrain_status_t status =
-        dt_stand_in_make(operation, &entry->signature, entry->name, entry->name_length);
+        dt_stand_in_make(operation, &entry->signature, set, entry->name, entry->name_length);
     if (status != DTRAIN_OK) {
-        dt_stand_in_free(operation->stand_in);
+        dt_stand_in_free(operation);
         dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
         return status;
     }
-    operation->submitted_ns = runtime->clock.now(runtime->clock.context);
-    operation->deadline_ns = runtime->config.timeout_ns == DT_NEVER
-                                 ? DT_NEVER
-                                 : operation->submitted_ns + runtime->config.timeout_ns;
-    if (operation->deadline_ns < runtime->check_ns)
-        runtime->check_ns = operation->deadline_ns;
-    operation->id = DT_ID_NONE;
-    operation->set = set;
-    atomic_fetch_add(&set->num_pending, 1);
-    atomic_fetch_add(&runtime->num_pending, 1);
-    dt_operation_append(&runtime->pending, operation);
+    add_pending(runtime, operation, set);
     *found = operation;
     return DTRAIN_OK;
+}
+
+/* Finds the operation that was agreed on, or makes one where this rank only keeps its place. */
+static dtrain_status_t find_or_make(dt_runtime_t *runtime, const dt_entry_t *entry,
+                                    dt_operation_t **found)
+{
+    int rank = runtime->world.topology.rank;
+    int stands_in = dt_entry_excludes(entry, rank);
+    if (!stands_in && !is_bystander(entry, rank))
+        return find_agreed(runtime, entry, found);
+    if (dt_kind_traits(entry->signature.kind)->is_control)
+        return DTRAIN_OK;
+    dt_pset_t *set = dt_psets_find(&runtime->psets, entry->signature.pset);
+    if (!set || set->rank < 0)
+        return dt_fail(DTRAIN_ERR_INTERNAL,
+                       "rank 0 decided on process set %d, which has no rank %d",
+                       entry->signature.pset, rank);
+    return stands_in ? stand_in(runtime, entry, set, found) : stand_by(runtime, entry, set, found);
 }
 
 /* What has no data is complete once it is agreed. */
@@ -104,16 +152,10 @@ static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *ent
                                     dt_pset_t **touched)
 {
     dt_operation_t *operation = NULL;
-    dtrain_status_t status;
-    if (!dt_entry_excludes(entry, runtime->world.topology.rank))
-        status = find_agreed(runtime, entry, &operation);
-    else if (!dt_kind_has_data(entry->signature.kind))
-        return DTRAIN_OK;
-    else
-        status = stand_in(runtime, entry, &operation);
-    if (status != DTRAIN_OK)
+    dtrain_status_t status = find_or_make(runtime, entry, &operation);
+    if (status != DTRAIN_OK || !operation)
         return status;
-    if (!dt_kind_has_data(operation->signature.kind))
+    if (dt_kind_traits(operation->signature.kind)->is_control)
         return complete_agreed(runtime, entry, operation);
     operation->is_agreed = 1;
     operation->divisor = operation->set->size;

@@ -126,6 +126,11 @@ void dt_put_signature(dt_buffer_t *buffer, const dt_signature_t *signature)
     dt_put_u32(buffer, (uint32_t)signature->device);
     dt_put_u32(buffer, (uint32_t)signature->root);
     dt_put_u32(buffer, (uint32_t)signature->pset);
+    dt_put_u32(buffer, (uint32_t)signature->peer);
+    dt_put_u32(buffer, (uint32_t)signature->priority);
+    dt_put_u32(buffer, signature->group_size);
+    dt_put_u32(buffer, signature->group_index);
+    dt_put_u64(buffer, signature->group);
     dt_put_f64(buffer, signature->prescale);
     dt_put_f64(buffer, signature->postscale);
     for (int i = 0; i < signature->ndim; i++)
@@ -142,9 +147,15 @@ int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature)
     signature->device = (int32_t)dt_get_u32(reader);
     signature->root = (int32_t)dt_get_u32(reader);
     signature->pset = (int32_t)dt_get_u32(reader);
+    signature->peer = (int32_t)dt_get_u32(reader);
+    signature->priority = (int32_t)dt_get_u32(reader);
+    signature->group_size = dt_get_u32(reader);
+    signature->group_index = dt_get_u32(reader);
+    signature->group = dt_get_u64(reader);
     signature->prescale = dt_get_f64(reader);
     signature->postscale = dt_get_f64(reader);
-    if (signature->ndim > DTRAIN_NDIM_MAX || !dt_kind_exists(signature->kind))
+    if (signature->ndim > DTRAIN_NDIM_MAX || signature->kind < DT_KIND_ALLREDUCE ||
+        signature->kind > DT_KIND_LAST || (signature->group_size == 0) != (signature->group == 0))
         reader->failed = 1;
     for (int i = 0; !reader->failed && i < signature->ndim; i++)
         signature->shape[i] = (int64_t)dt_get_u64(reader);

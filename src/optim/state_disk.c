@@ -72,8 +72,7 @@ int dt_state_open_file(const char *path, uint64_t *size)
     return -1;
 }
 
-static dtrain_status_t load(int fd, const char *path, uint64_t size, const dt_crc32_t *crc32,
-                            dt_state_header_t *header)
+static dtrain_status_t load(int fd, const char *path, uint64_t size, dt_state_header_t *header)
 {
     uint8_t fixed[DT_STATE_FIXED] = {0};
     size_t start = size < sizeof fixed ? size : sizeof fixed;
@@ -94,19 +93,18 @@ static dtrain_status_t load(int fd, const char *path, uint64_t size, const dt_cr
     if (status == DTRAIN_OK && memcmp(header->bytes, fixed, sizeof fixed) != 0)
         status = dt_fail(DTRAIN_ERR_FILE, "%s changed while it was read", path);
     if (status == DTRAIN_OK)
-        status = dt_state_check_sum(path, crc32, header->bytes, &header->head, &header->sum);
+        status = dt_state_check_sum(path, header->bytes, &header->head, &header->sum);
     return status;
 }
 
-dtrain_status_t dt_state_load_header(const char *path, const dt_crc32_t *crc32,
-                                     dt_state_header_t *header)
+dtrain_status_t dt_state_load_header(const char *path, dt_state_header_t *header)
 {
     uint64_t size;
     *header = (dt_state_header_t){0};
     int fd = dt_state_open_file(path, &size);
     if (fd < 0)
         return DTRAIN_ERR_FILE;
-    dtrain_status_t status = load(fd, path, size, crc32, header);
+    dtrain_status_t status = load(fd, path, size, header);
     close(fd);
     if (status != DTRAIN_OK)
         dt_state_free_header(header);

@@ -24,8 +24,7 @@ dtrain_status_t dt_state_read_at(int fd, const char *path, uint64_t offset, void
 /* Opens a file for reading; -1, with FILE's text, when that fails. */
 int dt_state_open_file(const char *path, uint64_t *size);
 
-dtrain_status_t dt_state_load_header(const char *path, const dt_crc32_t *crc32,
-                                     dt_state_header_t *header);
+dtrain_status_t dt_state_load_header(const char *path, dt_state_header_t *header);
 void dt_state_free_header(dt_state_header_t *header);
 
 /* Whether `header`, read from `path`, is shard `shard` of the save that `save` names: FILE if not.

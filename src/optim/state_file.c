@@ -53,11 +53,11 @@ static dt_state_head_t head_of(dt_state_kind_t kind, const dt_state_save_t *save
 /* ---- Putting PATH in place ------------------------------------------------------------------- */
 
 /* What PATH is before it is replaced, in case that is the index of a sharded save. */
-static dt_state_head_t look_at_old(const char *path, const dt_crc32_t *crc32)
+static dt_state_head_t look_at_old(const char *path)
 {
     dt_state_header_t header;
     dt_state_head_t none = {.kind = DT_STATE_DATA};
-    if (access(path, F_OK) != 0 || dt_state_load_header(path, crc32, &header) != DTRAIN_OK)
+    if (access(path, F_OK) != 0 || dt_state_load_header(path, &header) != DTRAIN_OK)
         return none;
     dt_state_free_header(&header);
     return header.head;
@@ -75,10 +75,10 @@ static void remove_old_shards(const char *path, const dt_state_head_t *old, uint
     }
 }
 
-static dtrain_status_t put_in_place(const char *path, uint64_t id, const dt_crc32_t *crc32,
-                                    const dt_state_piece_t *pieces, size_t num_pieces)
+static dtrain_status_t put_in_place(const char *path, uint64_t id, const dt_state_piece_t *pieces,
+                                    size_t num_pieces)
 {
-    dt_state_head_t old = look_at_old(path, crc32);
+    dt_state_head_t old = look_at_old(path);
     dtrain_status_t status = dt_state_replace_file(path, pieces, num_pieces);
     if (status == DTRAIN_OK)
         remove_old_shards(path, &old, id);
@@ -101,30 +101,28 @@ static dt_state_extent_t extent_of(const dt_state_tensor_t *tensor)
 
 /* The header, into `header`, and the pieces of the file: header, then data. */
 static dtrain_status_t lay_out(const dt_state_save_t *save, const dt_state_tensor_t *tensors,
-                               int num_tensors, const dt_crc32_t *crc32, dt_buffer_t *header,
-                               dt_state_piece_t *pieces)
+                               int num_tensors, dt_buffer_t *header, dt_state_piece_t *pieces)
 {
     dt_state_head_t head = head_of(DT_STATE_DATA, save);
     uint64_t data_length = 0;
     dt_state_put_begin(header, &head);
     for (int i = 0; i < num_tensors; i++) {
         dt_state_extent_t extent = extent_of(&tensors[i]);
-        dt_state_put_extent(header, crc32, &extent, tensors[i].data);
+        dt_state_put_extent(header, &extent, tensors[i].data);
         pieces[i + 1] = (dt_state_piece_t){tensors[i].data, dt_state_bytes(&extent)};
         data_length += dt_state_bytes(&extent);
     }
-    dt_state_put_end(header, crc32, (uint32_t)num_tensors, data_length);
+    dt_state_put_end(header, (uint32_t)num_tensors, data_length);
     pieces[0] = (dt_state_piece_t){header->data, header->length};
     return header->failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a header")
                           : DTRAIN_OK;
 }
 
 static dtrain_status_t write_pieces(const char *path, const dt_state_save_t *save,
-                                    const dt_crc32_t *crc32, const dt_state_piece_t *pieces,
-                                    size_t num_pieces)
+                                    const dt_state_piece_t *pieces, size_t num_pieces)
 {
     if (save->num_shards == 1)
-        return put_in_place(path, save->id, crc32, pieces, num_pieces);
+        return put_in_place(path, save->id, pieces, num_pieces);
     char *name =
         dt_state_shard_path(path, save->id, (uint32_t)save->shard, (uint32_t)save->num_shards);
     if (!name)
@@ -142,16 +140,14 @@ dtrain_status_t dt_state_write(const char *path, const dt_state_save_t *save,
         status = check_tensor(&tensors[i]);
     if (status != DTRAIN_OK)
         return status;
-    dt_crc32_t crc32;
-    dt_crc32_init(&crc32);
     dt_buffer_t header = {0};
     size_t num_pieces = (size_t)num_tensors + 1;
     dt_state_piece_t *pieces = dt_calloc(num_pieces, sizeof *pieces);
     if (!pieces)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for %d tensors", num_tensors);
-    status = lay_out(save, tensors, num_tensors, &crc32, &header, pieces);
+    status = lay_out(save, tensors, num_tensors, &header, pieces);
     if (status == DTRAIN_OK)
-        status = write_pieces(path, save, &crc32, pieces, num_pieces);
+        status = write_pieces(path, save, pieces, num_pieces);
     dt_buffer_free(&header);
     dt_free(pieces);
     return status;
@@ -160,13 +156,13 @@ dtrain_status_t dt_state_write(const char *path, const dt_state_save_t *save,
 /* ---- Index ----------------------------------------------------------------------------------- */
 
 static dtrain_status_t put_shard(const char *path, const dt_state_head_t *save, uint32_t shard,
-                                 const dt_crc32_t *crc32, dt_buffer_t *index)
+                                 dt_buffer_t *index)
 {
     char *name = dt_state_shard_path(path, save->id, shard, save->num_shards);
     if (!name)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a name");
     dt_state_header_t header;
-    dtrain_status_t status = dt_state_load_header(name, crc32, &header);
+    dtrain_status_t status = dt_state_load_header(name, &header);
     if (status == DTRAIN_OK) {
         status = dt_state_check_shard(name, &header.head, save, shard);
         dt_state_put_shard(index, header.head.file_length, header.sum);
@@ -180,20 +176,18 @@ dtrain_status_t dt_state_write_index(const char *path, const dt_state_save_t *sa
 {
     if (save->num_shards < 1)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%d shards", (int)save->num_shards);
-    dt_crc32_t crc32;
-    dt_crc32_init(&crc32);
     dt_state_head_t head = head_of(DT_STATE_INDEX, save);
     dt_buffer_t index = {0};
     dtrain_status_t status = DTRAIN_OK;
     dt_state_put_begin(&index, &head);
     for (uint32_t shard = 0; shard < head.num_shards && status == DTRAIN_OK; shard++)
-        status = put_shard(path, &head, shard, &crc32, &index);
-    dt_state_put_end(&index, &crc32, head.num_shards, 0);
+        status = put_shard(path, &head, shard, &index);
+    dt_state_put_end(&index, head.num_shards, 0);
     if (status == DTRAIN_OK && index.failed)
         status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for an index");
     if (status == DTRAIN_OK) {
         dt_state_piece_t piece = {index.data, index.length};
-        status = put_in_place(path, save->id, &crc32, &piece, 1);
+        status = put_in_place(path, save->id, &piece, 1);
     }
     dt_buffer_free(&index);
     return status;

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -77,8 +78,7 @@ void dt_state_put_begin(dt_buffer_t *header, const dt_state_head_t *head)
     put(header, fixed, sizeof fixed);
 }
 
-void dt_state_put_extent(dt_buffer_t *header, const dt_crc32_t *crc32,
-                         const dt_state_extent_t *extent, const void *data)
+void dt_state_put_extent(dt_buffer_t *header, const dt_state_extent_t *extent, const void *data)
 {
     const uint16_t length = (uint16_t)strlen(extent->name);
     const uint8_t dtype = (uint8_t)extent->dtype, ndim = (uint8_t)extent->ndim;
@@ -92,7 +92,7 @@ void dt_state_put_extent(dt_buffer_t *header, const dt_crc32_t *crc32,
     const char *at = data;
     for (uint64_t left = dt_state_bytes(extent); left > 0;) {
         size_t bytes = left < DT_STATE_CHUNK ? left : DT_STATE_CHUNK;
-        uint32_t sum = dt_crc32_update(crc32, 0, at, bytes);
+        uint32_t sum = (uint32_t)crc32_z(0, (const Bytef *)at, bytes);
         put(header, &sum, sizeof sum);
         at += bytes;
         left -= bytes;
@@ -105,8 +105,7 @@ void dt_state_put_shard(dt_buffer_t *header, uint64_t file_length, uint32_t head
     put(header, &header_sum, sizeof header_sum);
 }
 
-void dt_state_put_end(dt_buffer_t *header, const dt_crc32_t *crc32, uint32_t num_records,
-                      uint64_t data_length)
+void dt_state_put_end(dt_buffer_t *header, uint32_t num_records, uint64_t data_length)
 {
     if (header->failed)
         return;
@@ -115,7 +114,7 @@ void dt_state_put_end(dt_buffer_t *header, const dt_crc32_t *crc32, uint32_t num
     memcpy(header->data + HEADER_LENGTH, &header_length, sizeof header_length);
     memcpy(header->data + FILE_LENGTH, &file_length, sizeof file_length);
     memcpy(header->data + NUM_RECORDS, &num_records, sizeof num_records);
-    uint32_t sum = dt_crc32_update(crc32, 0, header->data, header->length);
+    uint32_t sum = (uint32_t)crc32_z(0, header->data, header->length);
     put(header, &sum, sizeof sum);
 }
 
@@ -174,13 +173,13 @@ dtrain_status_t dt_state_get_head(const char *path, const uint8_t *bytes, uint64
     return status;
 }
 
-dtrain_status_t dt_state_check_sum(const char *path, const dt_crc32_t *crc32, const uint8_t *header,
+dtrain_status_t dt_state_check_sum(const char *path, const uint8_t *header,
                                    const dt_state_head_t *head, uint32_t *sum)
 {
     uint32_t stored;
     size_t length = head->header_length - SUM_BYTES;
     memcpy(&stored, header + length, sizeof stored);
-    if (dt_crc32_update(crc32, 0, header, length) != stored)
+    if ((uint32_t)crc32_z(0, header, length) != stored)
         return damaged(path, "the checksum of its header is wrong");
     *sum = stored;
     return DTRAIN_OK;

@@ -23,7 +23,6 @@
 #include <dtrain/dtrain.h>
 
 #include "base/buffer.h"
-#include "base/crc32.h"
 
 #define DT_STATE_VERSION 1
 #define DT_STATE_CHUNK 1048576 /* bytes */
@@ -64,11 +63,9 @@ uint32_t dt_state_sum(const dt_state_extent_t *extent, uint64_t chunk);
  * filled in at the end. The buffer's `failed` tells whether memory ran out.
  */
 void dt_state_put_begin(dt_buffer_t *header, const dt_state_head_t *head);
-void dt_state_put_extent(dt_buffer_t *header, const dt_crc32_t *crc32,
-                         const dt_state_extent_t *extent, const void *data);
+void dt_state_put_extent(dt_buffer_t *header, const dt_state_extent_t *extent, const void *data);
 void dt_state_put_shard(dt_buffer_t *header, uint64_t file_length, uint32_t header_sum);
-void dt_state_put_end(dt_buffer_t *header, const dt_crc32_t *crc32, uint32_t num_records,
-                      uint64_t data_length);
+void dt_state_put_end(dt_buffer_t *header, uint32_t num_records, uint64_t data_length);
 
 /* Reads the DT_STATE_FIXED first bytes of a file of `size` bytes: OK when it is of this version and
  * the lengths agree. `path` is for the texts, here and below. */
@@ -76,7 +73,7 @@ dtrain_status_t dt_state_get_head(const char *path, const uint8_t *bytes, uint64
                                   dt_state_head_t *head);
 
 /* Checks the whole header, `header_length` bytes, against its checksum, which it gives out. */
-dtrain_status_t dt_state_check_sum(const char *path, const dt_crc32_t *crc32, const uint8_t *header,
+dtrain_status_t dt_state_check_sum(const char *path, const uint8_t *header,
                                    const dt_state_head_t *head, uint32_t *sum);
 
 /* Decodes the records of a DATA file; `extents` has room for num_records, which is in proportion to

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/dtype.h"
 #include "base/memory.h"
@@ -27,7 +28,6 @@ typedef struct tensor {
 } tensor_t;
 
 struct dt_state {
-    dt_crc32_t crc32;
     dt_state_head_t head; /* of PATH */
     state_file_t *files;
     uint32_t num_files;
@@ -51,7 +51,7 @@ static dtrain_status_t open_shard(dt_state_t *state, const char *path, const uin
     file->path = dt_state_shard_path(path, state->head.id, shard, state->head.num_shards);
     if (!file->path)
         return no_memory();
-    dtrain_status_t status = dt_state_load_header(file->path, &state->crc32, &file->header);
+    dtrain_status_t status = dt_state_load_header(file->path, &file->header);
     if (status != DTRAIN_OK)
         return status;
     status = dt_state_check_shard(file->path, &file->header.head, &state->head, shard);
@@ -194,9 +194,8 @@ dtrain_status_t dt_state_open(const char *path, dt_state_t **state)
     dt_state_t *made = dt_calloc(1, sizeof *made);
     if (!made)
         return no_memory();
-    dt_crc32_init(&made->crc32);
     dt_state_header_t top;
-    dtrain_status_t status = dt_state_load_header(path, &made->crc32, &top);
+    dtrain_status_t status = dt_state_load_header(path, &top);
     if (status == DTRAIN_OK) {
         status = open_files(made, path, &top);
         dt_state_free_header(&top);
@@ -302,8 +301,8 @@ static dtrain_status_t read_bytes(pass_t *pass, const located_t *part, uint64_t 
         size_t length = bytes - start < DT_STATE_CHUNK ? bytes - start : DT_STATE_CHUNK;
         status = dt_state_read_at(pass->fd, part->file->path, extent->offset + start, pass->chunk,
                                   length);
-        if (status == DTRAIN_OK && dt_crc32_update(&pass->state->crc32, 0, pass->chunk, length) !=
-                                       dt_state_sum(extent, chunk))
+        if (status == DTRAIN_OK &&
+            (uint32_t)crc32_z(0, pass->chunk, length) != dt_state_sum(extent, chunk))
             status = dt_fail(DTRAIN_ERR_FILE,
                              "%s is damaged: '%.200s' between bytes %" PRIu64 " and %" PRIu64
                              " of the file",

@@ -2,7 +2,7 @@
 """check_symbols.py LIBRARY MAP SONAME HEADER… [--absent HEADER…] - what libdtrain.so shows.
 
 Exported are exactly the functions that the headers declare, except those of headers that this
-build is without, and all of them are in the map and in its one node; needed are only libc and
+build is without, and all of them are in the map and in its one node; needed are only libc, zlib and
 MPI; there are no text relocations.
 """
 
@@ -11,10 +11,10 @@ import subprocess
 import sys
 
 NODE = "DTRAIN_0"
-# libc's parts, and MPI's under the names of Open MPI, MPICH and Intel MPI.
-LIBRARIES = re.compile(r"(libc|libm|libpthread|ld-linux[\w-]*|libmpi\w*|libmpich)\.so(\.\d+)*$")
+# libc's parts, zlib, and MPI's under the names of Open MPI, MPICH and Intel MPI.
+LIBRARIES = re.compile(r"(libc|libm|libz|libpthread|ld-linux[\w-]*|libmpi\w*|libmpich)\.so(\.\d+)*$")
 # Names without a glibc version that may stay open: MPI's, and the linker's own weak ones.
-OPEN_NAMES = re.compile(r"P?MPI_\w+|MPIR_\w+|MPIX_\w+|ompi_\w+|_ITM_\w+|__gmon_start__")
+OPEN_NAMES = re.compile(r"P?MPI_\w+|MPIR_\w+|MPIX_\w+|ompi_\w+|crc32_z|_ITM_\w+|__gmon_start__")
 
 
 def run(*command):
@@ -65,7 +65,7 @@ def check_open_names(library):
     for line in run("nm", "-D", "--undefined-only", library).splitlines():
         name, _, version = line.split()[-1].partition("@")
         if not version.lstrip("@").startswith("GLIBC_") and not OPEN_NAMES.fullmatch(name):
-            faults.append(f"undefined symbol {name} is neither libc's nor MPI's")
+            faults.append(f"undefined symbol {name} is neither libc's, zlib's nor MPI's")
     return faults
 
 

@@ -234,8 +234,7 @@ void engine_run_prepared(int size, const dt_config_t *config, engine_prepare_fn_
 
 /* ---- Operations ---------------------------------------------------------------------- */
 
-static dtrain_status_t submit(engine_rank_t *self, const engine_op_t *op, int will_wait,
-                              dtrain_handle_t *handle)
+static dtrain_tensor_t tensor_of(const engine_op_t *op)
 {
     dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
                               .ndim = op->shape ? op->ndim : 1,
@@ -243,21 +242,59 @@ static dtrain_status_t submit(engine_rank_t *self, const engine_op_t *op, int wi
                               .in = op->in,
                               .out = op->out,
                               .shape = op->shape ? op->shape : &op->count,
-                              .dtype = op->dtype ? op->dtype : DTRAIN_DTYPE_F32};
+                              .dtype = op->dtype ? op->dtype : DTRAIN_DTYPE_F32,
+                              .device = op->device,
+                              .out_bytes = op->out_bytes};
+    return tensor;
+}
+
+static dtrain_options_t options_of(const engine_op_t *op)
+{
     dtrain_options_t options = {.struct_size = sizeof options,
                                 .op = op->op,
                                 .pset = op->pset,
                                 .prescale = op->prescale,
                                 .postscale = op->postscale,
-                                .timeout_ms = op->timeout_ms};
+                                .priority = op->priority,
+                                .timeout_ms = op->timeout_ms,
+                                .callback = op->callback,
+                                .user = op->user};
+    return options;
+}
+
+static dtrain_status_t submit(engine_rank_t *self, const engine_op_t *op, int will_wait,
+                              dtrain_handle_t *handle)
+{
+    dtrain_tensor_t tensor = tensor_of(op);
+    dtrain_options_t options = options_of(op);
     dt_submission_t submission = {.kind = op->kind ? op->kind : DT_KIND_ALLREDUCE,
                                   .tensor = &tensor,
                                   .options = &options,
                                   .root = op->root,
+                                  .splits = op->splits,
+                                  .num_splits = op->num_splits ? op->num_splits : self->size,
+                                  .is_receiver = op->is_receiver,
                                   .will_wait = will_wait};
     if (submission.kind == DT_KIND_BARRIER || submission.kind == DT_KIND_JOIN)
         submission.tensor = NULL;
     return dt_runtime_submit(self->runtime, &submission, handle);
+}
+
+dtrain_status_t engine_submit_group(engine_rank_t *self, const engine_op_t *ops, int n,
+                                    dtrain_handle_t *handles)
+{
+    dtrain_tensor_t *tensors = calloc((size_t)n, sizeof *tensors);
+    if (!tensors)
+        abort();
+    for (int i = 0; i < n; i++)
+        tensors[i] = tensor_of(&ops[i]);
+    dtrain_options_t options = options_of(&ops[0]);
+    dt_submission_t submission = {.kind = ops[0].kind ? ops[0].kind : DT_KIND_ALLREDUCE,
+                                  .tensor = tensors,
+                                  .options = &options};
+    dtrain_status_t status = dt_runtime_submit_group(self->runtime, &submission, n, handles);
+    free(tensors);
+    return status;
 }
 
 dtrain_status_t engine_submit(engine_rank_t *self, const engine_op_t *op, dtrain_handle_t *handle)

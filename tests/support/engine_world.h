@@ -88,9 +88,21 @@ typedef struct engine_op {
     double prescale, postscale;
     int ndim;             /* with shape; 0 and no shape: one dimension of `count` */
     const int64_t *shape; /* scalar: any pointer, and ndim 0 */
+    int64_t out_bytes;
+    const int64_t *splits; /* of an alltoall, a rank each; or NULL */
+    int num_splits;        /* 0: the number of ranks */
+    int is_receiver;       /* of a transfer; root is the other rank */
+    int device;
+    int32_t priority;
+    dtrain_callback_fn_t callback;
+    void *user;
 } engine_op_t;
 
 dtrain_status_t engine_submit(engine_rank_t *self, const engine_op_t *op, dtrain_handle_t *handle);
+
+/* A group: kind, options and so on of the first hold for all. */
+dtrain_status_t engine_submit_group(engine_rank_t *self, const engine_op_t *ops, int n,
+                                    dtrain_handle_t *handles);
 
 /* Waits, and gives the handle back. The error's text is dt_last_error(). */
 dtrain_status_t engine_finish(engine_rank_t *self, dtrain_handle_t handle);

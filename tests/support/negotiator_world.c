@@ -42,10 +42,12 @@ void world_open(negotiator_world_t *world, int size)
     assert_int_equal(dt_topology_make(&world->joined.topology, 0, size, peers), DTRAIN_OK);
     world->topology = world->joined.topology;
     dt_plan_policy_t policy = {.threshold = 1};
-    assert_int_equal(dt_psets_init(&world->psets, &world->joined, &policy, NULL, NULL), DTRAIN_OK);
+    assert_int_equal(dt_psets_init(&world->psets, &world->joined, &policy, NULL, NULL, NULL),
+                     DTRAIN_OK);
     world->negotiator = dt_negotiator_create(&world->joined.topology, &world->psets);
     assert_non_null(world->negotiator);
     world->now_ns = 1000;
+    world->room = INT64_MAX;
 }
 
 void world_close(negotiator_world_t *world)
@@ -183,7 +185,8 @@ static int take_entries(negotiator_world_t *world, const dt_buffer_t *message, d
 int take_verdict(negotiator_world_t *world)
 {
     dt_buffer_clear(&world->verdict);
-    world->num_entries = (int)dt_negotiator_verdict(world->negotiator, &world->verdict);
+    world->num_entries =
+        (int)dt_negotiator_verdict(world->negotiator, world->room, &world->verdict);
     if (world->num_entries == 0) {
         assert_int_equal(world->verdict.length, 0);
         return 0;

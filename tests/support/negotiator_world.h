@@ -25,6 +25,7 @@ typedef struct negotiator_world {
     dt_psets_t psets;
     dt_negotiator_t *negotiator;
     int64_t now_ns;
+    int64_t room; /* of the next verdict; world_open: unlimited */
     dt_buffer_t report, verdict, part;
     int num_entries;
     entry_t entries[ENTRIES_MAX]; /* of the last verdict */

@@ -52,6 +52,13 @@ def check_kinds():
     for dtype in ("float64", "float16", "bfloat16", "int8", "uint16", "int64"):
         for op in ("sum", "average", "min", "max", "product"):
             rows("allreduce", "-b", "1000", "-e", "1000", "-d", dtype, "-o", op, "--out-of-place")
+    peers = [] if ALONE else ["--vs", "mpi"]
+    for kind in ("broadcast", "reduce", "reducescatter", "allgather", "alltoall", "gather",
+                 "scatter"):
+        for buffers, tensors in (("private", "1"), ("library", "3")):
+            for row in rows(kind, "-b", "4", "-e", "300K", "-f", "270", "--buffers", buffers,
+                            "--tensors", tensors, *peers):
+                assert row["op"] == kind and row["bytes"] >= 4, row
     found = rows("broadcast", "-b", "1M", "-e", "1M", "--buffers", "library")
     assert found[0]["op"] == "broadcast" and found[0]["buffers"] == "library", found
     found = rows("allreduce", "-b", "1K", "-e", "1K", "--tensors", "300")

@@ -53,24 +53,47 @@ static MPI_Op operation(dtrain_op_t op)
     }
 }
 
+/* MPI's own call for a tensor. */
+static int call(const bench_options_t *options, const bench_tensor_t *tensor, MPI_Datatype type,
+                MPI_Op op)
+{
+    int count = (int)tensor->count, share = (int)tensor->share;
+    int is_in_place = tensor->in == tensor->out, is_root = dtrain_rank() == BENCH_ROOT;
+    const void *in = is_in_place ? MPI_IN_PLACE : tensor->in;
+    MPI_Comm world = MPI_COMM_WORLD;
+    switch (options->kind) {
+    case BENCH_ALLREDUCE:
+        return MPI_Allreduce(in, tensor->out, count, type, op, world);
+    case BENCH_BROADCAST:
+        return MPI_Bcast(tensor->out, count, type, BENCH_ROOT, world);
+    case BENCH_REDUCE:
+        return MPI_Reduce(is_root ? in : tensor->in, is_root ? tensor->out : NULL, count, type, op,
+                          BENCH_ROOT, world);
+    case BENCH_REDUCESCATTER:
+        return MPI_Reduce_scatter_block(in, tensor->out, share, type, op, world);
+    case BENCH_ALLGATHER:
+        return MPI_Allgather(in, share, type, tensor->out, share, type, world);
+    case BENCH_ALLTOALL:
+        return MPI_Alltoall(in, share, type, tensor->out, share, type, world);
+    case BENCH_GATHER:
+        return MPI_Gather(in, share, type, tensor->out, share, type, BENCH_ROOT, world);
+    case BENCH_SCATTER:
+        return MPI_Scatter(in, share, type, tensor->out, share, type, BENCH_ROOT, world);
+    default:
+        return MPI_ERR_OTHER;
+    }
+}
+
 int bench_mpi_run(const bench_workload_t *workload)
 {
     const bench_options_t *options = workload->options;
     MPI_Datatype type = datatype(options->dtype);
     MPI_Op op = operation(options->op);
+    int has_none = bench_traits(options->kind)->reduces && op == MPI_OP_NULL;
     for (int i = 0; i < workload->num_tensors; i++) {
         const bench_tensor_t *tensor = &workload->tensors[i];
-        if (tensor->count > INT_MAX || type == MPI_DATATYPE_NULL)
-            return -1;
-        int error;
-        if (options->kind == BENCH_BROADCAST)
-            error = MPI_Bcast(tensor->out, (int)tensor->count, type, 0, MPI_COMM_WORLD);
-        else if (op == MPI_OP_NULL)
-            return -1;
-        else
-            error = MPI_Allreduce(tensor->in == tensor->out ? MPI_IN_PLACE : tensor->in,
-                                  tensor->out, (int)tensor->count, type, op, MPI_COMM_WORLD);
-        if (error != MPI_SUCCESS)
+        if (tensor->count > INT_MAX || type == MPI_DATATYPE_NULL || has_none ||
+            call(options, tensor, type, op) != MPI_SUCCESS)
             return -1;
     }
     return 0;

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#define ROOT 0
-
 static double now(void)
 {
     struct timespec time;
@@ -43,6 +41,24 @@ static void free_buffer(const bench_options_t *options, void *buffer)
         free(buffer);
 }
 
+/* Buffers and sizes for `count` elements or, where ranks have shares, a few more. 0, or -1. */
+static int make_tensor(bench_tensor_t *tensor, const bench_options_t *options, int64_t count)
+{
+    const bench_traits_t *traits = bench_traits(options->kind);
+    int64_t size = dtrain_size();
+    size_t element = dtrain_dtype_size(options->dtype);
+    int has_shares =
+        traits->has_shared_in || traits->has_shared_out || options->kind == BENCH_ALLTOALL;
+    tensor->share = (count + size - 1) / size;
+    tensor->count = has_shares ? tensor->share * size : count;
+    tensor->bytes = (size_t)tensor->count * element;
+    tensor->in_bytes = traits->has_shared_in ? (size_t)tensor->share * element : tensor->bytes;
+    tensor->out_bytes = traits->has_shared_out ? (size_t)tensor->share * element : tensor->bytes;
+    tensor->in = new_buffer(options, tensor->in_bytes);
+    tensor->out = options->in_place ? tensor->in : new_buffer(options, tensor->out_bytes);
+    return tensor->in && tensor->out ? 0 : -1;
+}
+
 int bench_workload_make(bench_workload_t *workload, const bench_options_t *options,
                         const int64_t *counts, int num_tensors)
 {
@@ -50,19 +66,13 @@ int bench_workload_make(bench_workload_t *workload, const bench_options_t *optio
     workload->options = options;
     workload->tensors = calloc((size_t)num_tensors, sizeof *workload->tensors);
     workload->handles = calloc((size_t)num_tensors, sizeof *workload->handles);
-    int root = options->kind == BENCH_BROADCAST ? ROOT : -1;
     int failed = !workload->tensors || !workload->handles ||
-                 bench_pattern_make(&workload->pattern, options->dtype, options->op, root,
-                                    dtrain_rank(), dtrain_size());
+                 bench_pattern_make(&workload->pattern, options->dtype, options->op, dtrain_size());
     for (int i = 0; !failed && i < num_tensors; i++) {
         bench_tensor_t *tensor = &workload->tensors[workload->num_tensors++];
         snprintf(tensor->name, sizeof tensor->name, "bench.%d.%lld", i, (long long)counts[i]);
-        tensor->count = counts[i];
-        tensor->bytes = (size_t)counts[i] * dtrain_dtype_size(options->dtype);
-        tensor->in = new_buffer(options, tensor->bytes);
-        tensor->out = options->in_place ? tensor->in : new_buffer(options, tensor->bytes);
+        failed = make_tensor(tensor, options, counts[i]);
         workload->bytes += (int64_t)tensor->bytes;
-        failed = !tensor->in || !tensor->out;
     }
     if (failed) {
         bench_workload_free(workload);
@@ -88,51 +98,81 @@ void bench_workload_free(bench_workload_t *workload)
 static void refill(bench_workload_t *workload)
 {
     for (int i = 0; i < workload->num_tensors; i++)
-        bench_fill(&workload->pattern, workload->tensors[i].in, workload->tensors[i].bytes);
+        bench_fill(&workload->pattern, dtrain_rank(), workload->tensors[i].in,
+                   workload->tensors[i].in_bytes);
+}
+
+/* Wrong elements of what came from one rank, which lies at its place in the output. */
+static int64_t count_part(const bench_workload_t *workload, const bench_tensor_t *tensor, int from)
+{
+    size_t element = dtrain_dtype_size(workload->options->dtype);
+    size_t bytes = (size_t)tensor->share * element;
+    size_t offset = workload->options->kind == BENCH_ALLTOALL ? (size_t)dtrain_rank() * bytes : 0;
+    return bench_count_errors(&workload->pattern, workload->pattern.inputs[from], offset,
+                              (const char *)tensor->out + (size_t)from * bytes, bytes, element);
+}
+
+static int64_t count_tensor(const bench_workload_t *workload, const bench_tensor_t *tensor)
+{
+    const bench_traits_t *traits = bench_traits(workload->options->kind);
+    const bench_pattern_t *pattern = &workload->pattern;
+    size_t element = dtrain_dtype_size(workload->options->dtype);
+    int64_t errors = 0;
+    if (traits->root_only && dtrain_rank() != BENCH_ROOT)
+        return 0;
+    if (traits->has_shared_in || workload->options->kind == BENCH_ALLTOALL) {
+        for (int from = 0; from < dtrain_size(); from++)
+            errors += count_part(workload, tensor, from);
+        return errors;
+    }
+    size_t offset = traits->has_shared_out ? (size_t)dtrain_rank() * tensor->out_bytes : 0;
+    const unsigned char *part = traits->reduces ? pattern->reduced : pattern->inputs[BENCH_ROOT];
+    return bench_count_errors(pattern, part, offset, tensor->out, tensor->out_bytes, element);
 }
 
 static int64_t count_errors(const bench_workload_t *workload)
 {
     int64_t errors = 0;
-    size_t element = dtrain_dtype_size(workload->options->dtype);
     for (int i = 0; i < workload->num_tensors; i++)
-        errors += bench_count_errors(&workload->pattern, workload->tensors[i].out,
-                                     workload->tensors[i].bytes, element);
+        errors += count_tensor(workload, &workload->tensors[i]);
     return errors;
 }
 
 /* ---- The contestants ---------------------------------------------------------------------- */
 
-static int run_one(const bench_workload_t *workload)
-{
-    const bench_options_t *options = workload->options;
-    const bench_tensor_t *tensor = &workload->tensors[0];
-    dtrain_status_t status;
-    if (options->kind == BENCH_BROADCAST)
-        status = dtrain_broadcast(tensor->name, tensor->out, tensor->count, options->dtype, ROOT);
-    else
-        status = dtrain_allreduce(tensor->name, tensor->in, tensor->out, tensor->count,
-                                  options->dtype, options->op);
-    return status == DTRAIN_OK ? 0 : complain("the operation failed");
-}
-
-static int submit(const bench_workload_t *workload, int i)
+/* `extent` outlives what is returned. */
+static dtrain_tensor_t describe(const bench_workload_t *workload, int i, int64_t *extent)
 {
     const bench_options_t *options = workload->options;
     const bench_tensor_t *tensor = &workload->tensors[i];
+    *extent = bench_traits(options->kind)->has_shared_in ? tensor->share : tensor->count;
     dtrain_tensor_t described = {.struct_size = sizeof described,
                                  .ndim = 1,
                                  .name = tensor->name,
                                  .in = tensor->in,
                                  .out = tensor->out,
-                                 .shape = &tensor->count,
-                                 .dtype = options->dtype};
-    dtrain_options_t how = {.struct_size = sizeof how, .op = options->op};
-    dtrain_status_t status;
-    if (options->kind == BENCH_BROADCAST)
-        status = dtrain_broadcast_async(&described, ROOT, &how, &workload->handles[i]);
-    else
-        status = dtrain_allreduce_async(&described, &how, &workload->handles[i]);
+                                 .shape = extent,
+                                 .dtype = options->dtype,
+                                 .out_bytes = (int64_t)tensor->out_bytes};
+    return described;
+}
+
+static int run_one(const bench_workload_t *workload)
+{
+    int64_t extent;
+    dtrain_tensor_t tensor = describe(workload, 0, &extent);
+    dtrain_status_t status =
+        bench_kind_run(workload->options->kind, &tensor, workload->options->op);
+    return status == DTRAIN_OK ? 0 : complain("the operation failed");
+}
+
+static int submit(const bench_workload_t *workload, int i)
+{
+    int64_t extent;
+    dtrain_tensor_t tensor = describe(workload, i, &extent);
+    dtrain_options_t how = {.struct_size = sizeof how, .op = workload->options->op};
+    dtrain_status_t status =
+        bench_kind_submit(workload->options->kind, &tensor, &how, &workload->handles[i]);
     return status == DTRAIN_OK ? 0 : complain("submitting failed");
 }
 
@@ -158,8 +198,8 @@ static int run_memcpy(const bench_workload_t *workload)
 {
     char *to = copy_target;
     for (int i = 0; i < workload->num_tensors; i++) {
-        memcpy(to, workload->tensors[i].in, workload->tensors[i].bytes);
-        to += workload->tensors[i].bytes;
+        memcpy(to, workload->tensors[i].in, workload->tensors[i].in_bytes);
+        to += workload->tensors[i].in_bytes;
     }
     return 0;
 }

@@ -8,8 +8,10 @@
 typedef struct bench_tensor {
     char name[32];
     void *in, *out;
-    int64_t count;
-    size_t bytes;
+    int64_t count; /* of the whole: divisible by the ranks where they have shares */
+    int64_t share; /* of one rank */
+    size_t bytes;  /* of the whole */
+    size_t in_bytes, out_bytes;
 } bench_tensor_t;
 
 typedef struct bench_workload {

@@ -68,40 +68,44 @@ static void store(unsigned char *to, dtrain_dtype_t dtype, double number)
     }
 }
 
-int bench_pattern_make(bench_pattern_t *pattern, dtrain_dtype_t dtype, dtrain_op_t op, int root,
-                       int rank, int size)
+int bench_pattern_make(bench_pattern_t *pattern, dtrain_dtype_t dtype, dtrain_op_t op, int size)
 {
     size_t element = dtrain_dtype_size(dtype);
     int64_t period = 4 * (int64_t)size; /* of value() in i */
     int64_t count = (PATTERN_BYTES / (int64_t)element + period - 1) / period * period;
+    pattern->size = size;
     pattern->bytes = (size_t)count * element;
-    pattern->input = malloc(pattern->bytes);
-    pattern->expected = malloc(pattern->bytes);
-    if (!pattern->input || !pattern->expected) {
+    pattern->inputs = calloc((size_t)size, sizeof *pattern->inputs);
+    pattern->reduced = malloc(pattern->bytes);
+    int failed = !pattern->inputs || !pattern->reduced;
+    for (int rank = 0; !failed && rank < size; rank++) {
+        pattern->inputs[rank] = malloc(pattern->bytes);
+        failed = !pattern->inputs[rank];
+        for (int64_t i = 0; !failed && i < count; i++)
+            store(pattern->inputs[rank] + (size_t)i * element, dtype, value(op, i, rank, size));
+    }
+    for (int64_t i = 0; !failed && i < count; i++)
+        store(pattern->reduced + (size_t)i * element, dtype, reduced(op, i, size));
+    if (failed)
         bench_pattern_free(pattern);
-        return -1;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        size_t at = (size_t)i * element;
-        store(pattern->input + at, dtype, value(op, i, rank, size));
-        store(pattern->expected + at, dtype,
-              root < 0 ? reduced(op, i, size) : value(op, i, root, size));
-    }
-    return 0;
+    return failed ? -1 : 0;
 }
 
 void bench_pattern_free(bench_pattern_t *pattern)
 {
-    free(pattern->input);
-    free(pattern->expected);
-    pattern->input = pattern->expected = NULL;
+    for (int rank = 0; pattern->inputs && rank < pattern->size; rank++)
+        free(pattern->inputs[rank]);
+    free(pattern->inputs);
+    free(pattern->reduced);
+    pattern->inputs = NULL;
+    pattern->reduced = NULL;
 }
 
-void bench_fill(const bench_pattern_t *pattern, void *tensor, size_t bytes)
+void bench_fill(const bench_pattern_t *pattern, int rank, void *tensor, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += pattern->bytes) {
         size_t part = bytes - at < pattern->bytes ? bytes - at : pattern->bytes;
-        memcpy((char *)tensor + at, pattern->input, part);
+        memcpy((char *)tensor + at, pattern->inputs[rank], part);
     }
 }
 
@@ -114,15 +118,16 @@ static int64_t count_in(const unsigned char *expected, const unsigned char *foun
     return errors;
 }
 
-int64_t bench_count_errors(const bench_pattern_t *pattern, const void *tensor, size_t bytes,
-                           size_t element)
+int64_t bench_count_errors(const bench_pattern_t *pattern, const unsigned char *part, size_t offset,
+                           const void *tensor, size_t bytes, size_t element)
 {
     int64_t errors = 0;
-    for (size_t at = 0; at < bytes; at += pattern->bytes) {
-        size_t part = bytes - at < pattern->bytes ? bytes - at : pattern->bytes;
-        const unsigned char *found = (const unsigned char *)tensor + at;
-        if (memcmp(pattern->expected, found, part) != 0)
-            errors += count_in(pattern->expected, found, part, element);
+    const unsigned char *found = tensor;
+    for (size_t at = 0, length; at < bytes; at += length) {
+        size_t from = (offset + at) % pattern->bytes;
+        length = pattern->bytes - from < bytes - at ? pattern->bytes - from : bytes - at;
+        if (memcmp(part + from, found + at, length) != 0)
+            errors += count_in(part + from, found + at, length, element);
     }
     return errors;
 }

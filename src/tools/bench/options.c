@@ -9,7 +9,12 @@
 #include "tools/bench/models.h"
 
 static const char help[] =
-    "usage: dtrain-bench allreduce|broadcast [options]      (under mpirun for several ranks)\n"
+    "usage: dtrain-bench OPERATION [options]                (under mpirun for several ranks)\n"
+    "\n"
+    "OPERATION is allreduce, broadcast, reduce, reducescatter, allgather, alltoall, gather or\n"
+    "scatter. A size is that of the whole tensor: of the longer one of input and output, rounded "
+    "up\n"
+    "so that each rank's share is the same. The root is rank 0.\n"
     "\n"
     "Times an operation over a range of sizes, checks every result, and prints for each size the\n"
     "median and the least time, algorithm and bus bandwidth as nccl-tests defines them, and the\n"
@@ -24,7 +29,8 @@ static const char help[] =
     "  -n, --iterations N    measured repetitions (by size: 200 down to 15)\n"
     "  -w, --warmup N        repetitions before (5)\n"
     "      --buffers KIND    library (from dtrain_mem_alloc) or private (private)\n"
-    "      --out-of-place    another buffer for the result (in place)\n"
+    "      --out-of-place    another buffer for the result (in place: allreduce, broadcast and\n"
+    "                        reduce; the others are never)\n"
     "      --tensors N       submit N tensors of the size at once (1)\n"
     "      --model NAME      submit the gradients of resnet50, vgg16, bert-base or gpt2 in\n"
     "                        backward order, in place of sizes\n"
@@ -204,12 +210,10 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv, int spe
             return taken;
     }
     const char *kind = optind < argc ? argv[optind] : "";
-    if (strcmp(kind, "allreduce") == 0)
-        options->kind = BENCH_ALLREDUCE;
-    else if (strcmp(kind, "broadcast") == 0)
-        options->kind = BENCH_BROADCAST;
-    else
+    options->kind = bench_kind_find(kind);
+    if (options->kind == BENCH_KINDS)
         return fail(speaks, "which operation? not", kind);
+    options->in_place &= bench_traits(options->kind)->is_in_place;
     if (optind + 1 < argc)
         return fail(speaks, "unexpected argument", argv[optind + 1]);
     return check(options, speaks);

@@ -6,7 +6,7 @@
 
 #include <dtrain/dtrain.h>
 
-typedef enum bench_kind { BENCH_ALLREDUCE, BENCH_BROADCAST } bench_kind_t;
+#include "tools/bench/kinds.h"
 
 typedef struct bench_options {
     bench_kind_t kind;

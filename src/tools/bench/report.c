@@ -6,7 +6,7 @@
 
 static const char *kind_name(const bench_options_t *options)
 {
-    return options->kind == BENCH_BROADCAST ? "broadcast" : "allreduce";
+    return bench_traits(options->kind)->name;
 }
 
 int bench_report_open(bench_report_t *report, const bench_options_t *options)
@@ -37,8 +37,8 @@ int bench_report_open(bench_report_t *report, const bench_options_t *options)
 
 static double bus_factor(const bench_options_t *options)
 {
-    int n = dtrain_size();
-    return options->kind == BENCH_ALLREDUCE ? 2.0 * (n - 1) / n : 1;
+    int n = dtrain_size(), turns = bench_traits(options->kind)->bus_turns;
+    return turns > 0 ? turns * (n - 1.0) / n : 1;
 }
 
 static void write_peer(FILE *json, const char *name, const bench_times_t *theirs, double ours,
@@ -78,7 +78,7 @@ void bench_report_row(bench_report_t *report, const bench_workload_t *workload,
     int64_t count = workload->bytes / (int64_t)dtrain_dtype_size(options->dtype);
     printf("%12" PRId64 " %8d %12" PRId64 " %9s %8s %12.2f %12.2f %9.3f %9.3f %7" PRId64,
            workload->bytes, workload->num_tensors, count, dtrain_dtype_name(options->dtype),
-           options->kind == BENCH_BROADCAST ? "-" : dtrain_op_name(options->op),
+           bench_traits(options->kind)->reduces ? dtrain_op_name(options->op) : "-",
            result->ours.median * 1e6, result->ours.least * 1e6, algbw, algbw * bus_factor(options),
            result->errors);
     if (options->vs_mpi)

@@ -52,7 +52,8 @@ static void test_op_names_are_as_documented(void **state)
     assert_string_equal(dt_op_name(DTRAIN_OP_MIN), "min");
     assert_string_equal(dt_op_name(DTRAIN_OP_MAX), "max");
     assert_string_equal(dt_op_name(DTRAIN_OP_PRODUCT), "product");
-    assert_string_equal(dt_op_name((dtrain_op_t)DT_OP_COUNT), "unknown");
+    assert_string_equal(dt_op_name(DTRAIN_OP_ADASUM), "adasum");
+    assert_string_equal(dt_op_name((dtrain_op_t)(DTRAIN_OP_ADASUM + 1)), "unknown");
     assert_string_equal(dt_op_name((dtrain_op_t)-1), "unknown");
 }
 

@@ -337,10 +337,10 @@ static void reserved_options(engine_rank_t *self)
                               .shape = &count,
                               .dtype = DTRAIN_DTYPE_F32};
     dtrain_options_t wrong[] = {{.struct_size = 3},
-                                {.struct_size = sizeof wrong[0], .priority = 1},
-                                {.struct_size = sizeof wrong[0], .user = memory},
+                                {.struct_size = sizeof wrong[0], .reserved = 1},
+                                {.struct_size = sizeof wrong[0], .timeout_ms = -2},
                                 {.struct_size = sizeof wrong[0], .pset = 5}};
-    const char *const texts[] = {"struct_size", "priority", "reserved", "process set 5"};
+    const char *const texts[] = {"struct_size", "reserved", "timeout_ms", "process set 5"};
     for (int i = 0; i < 4; i++) {
         dt_submission_t submission = {
             .kind = DT_KIND_ALLREDUCE, .tensor = &tensor, .options = &wrong[i]};

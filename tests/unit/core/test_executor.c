@@ -95,6 +95,14 @@ static void note_done(void *context, dt_operation_t *const *operations, int n)
         bench->done[bench->num_done++] = operations[i];
 }
 
+static void note_failed(void *context, dt_operation_t *operation, dtrain_status_t status,
+                        const char *text)
+{
+    (void)context;
+    (void)operation;
+    fail_msg("an operation failed with %d: %s", (int)status, text);
+}
+
 static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int takes_pieces)
 {
     memset(bench, 0, sizeof *bench);
@@ -104,8 +112,8 @@ static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int tak
     bench->fake.base.takes_pieces = takes_pieces;
     bench->fake.may_finish = TASKS_MAX;
     dt_plan_policy_t policy = {.threshold = threshold, .tensor_limit = limit};
-    static const int ranks[] = {7, 3, 5, 9};
-    dt_executor_init(&bench->executor, &bench->fake.base, ranks, 4, &policy, note_done, bench);
+    dt_executor_init(&bench->executor, &bench->fake.base, (dt_ranks_t){.rank = 0, .size = 4},
+                     &policy, note_done, note_failed, bench);
 }
 
 static void close_bench(bench_t *bench)
@@ -243,7 +251,7 @@ static void test_executor_passes_on_what_is_to_be_computed(void **state)
     scaled->signature.prescale = 0.5;
     scaled->signature.postscale = 3;
     broadcast->signature.kind = DT_KIND_BROADCAST;
-    broadcast->signature.root = 5;
+    broadcast->root = 2;
     add_all(bench, 0);
     run_all(bench);
     const dt_collective_t *a = &bench->fake.tasks[0].collective;
@@ -256,7 +264,7 @@ static void test_executor_passes_on_what_is_to_be_computed(void **state)
     assert_int_equal(s->reduction.divisor, 1);
     assert_true(s->reduction.prescale == 0.5 && s->reduction.postscale == 3);
     assert_int_equal(b->kind, DT_BROADCAST);
-    assert_int_equal(b->root, 2); /* by its number in the set */
+    assert_int_equal(b->root, 2);
     assert_int_equal(b->reduction.dtype, DTRAIN_DTYPE_I32);
     close_bench(bench);
     free(bench);

@@ -402,7 +402,7 @@ static void test_negotiator_random_reports_are_survived(void **state)
             }
             (void)dt_negotiator_report(world.negotiator, i % 3, bytes, random >> 58, 0);
             dt_buffer_clear(&world.verdict);
-            (void)dt_negotiator_verdict(world.negotiator, &world.verdict);
+            (void)dt_negotiator_verdict(world.negotiator, INT64_MAX, &world.verdict);
         }
         world_close(&world);
     }

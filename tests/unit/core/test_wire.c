@@ -18,6 +18,11 @@ static const dt_signature_t full = {.kind = DT_KIND_ALLREDUCE,
                                     .device = -4,
                                     .root = 70000,
                                     .pset = 9,
+                                    .peer = -70001,
+                                    .priority = INT32_MIN,
+                                    .group_size = 80000,
+                                    .group_index = 79999,
+                                    .group = UINT64_C(0x8123456789abcdef),
                                     .prescale = 0.1,
                                     .postscale = -1e300,
                                     .shape = {INT64_MAX, 0, 17}};
@@ -421,7 +426,10 @@ static void test_wire_signature_that_no_rank_can_have_sent_fails(void **state)
     signature = full;
     signature.kind = 0;
     assert_int_equal(signature_fails(signature), -1);
-    signature.kind = DT_KIND_BARRIER + 1;
+    signature.kind = DT_KIND_LAST + 1;
+    assert_int_equal(signature_fails(signature), -1);
+    signature = full;
+    signature.group = 0; /* a group of some size without a name */
     assert_int_equal(signature_fails(signature), -1);
 }
 

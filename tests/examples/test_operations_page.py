@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""test_operations_page.py PAGE COMPILE-COMMAND … -- RUN-COMMAND …
+
+Takes every program out of a page, each followed by what it prints, compiles it and runs it. The
+lines may come in any order."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+PAGE = sys.argv[1]
+SPLIT = sys.argv.index("--")
+COMPILE, RUN = sys.argv[2:SPLIT], sys.argv[SPLIT + 1:]
+
+
+def programs():
+    with open(PAGE, encoding="utf-8") as file:
+        text = file.read()
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        title = section.splitlines()[0]
+        code = re.findall(r"^```c\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+        prints = re.findall(r"^```text\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+        if len(code) != 1 or len(prints) != 1:
+            sys.exit(f"{title}: {len(code)} programs with {len(prints)} outputs")
+        yield title, code[0], prints[0]
+
+
+def check(title, code, prints, folder):
+    source, program = os.path.join(folder, "program.c"), os.path.join(folder, "program")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(code)
+    done = subprocess.run([part.replace("@SOURCE@", source).replace("@PROGRAM@", program)
+                           for part in COMPILE], stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{title}: does not compile:\n{done.stderr}")
+    done = subprocess.run([*RUN, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True)
+    if done.returncode != 0 or sorted(done.stdout.split("\n")) != sorted(prints.split("\n")):
+        sys.exit(f"{title}: status {done.returncode}, printed\n{done.stdout}not\n{prints}"
+                 f"stderr:\n{done.stderr}")
+    print(f"{title}: ok")
+
+
+COUNT = 0
+with tempfile.TemporaryDirectory() as scratch:
+    for program_of_page in programs():
+        check(*program_of_page, scratch)
+        COUNT += 1
+if COUNT < 10:
+    sys.exit(f"only {COUNT} programs in {PAGE}")
