@@ -180,6 +180,20 @@ static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t st
     return dt_fail(status, "%s", own->is.error);
 }
 
+dtrain_status_t dt_mpi_bootstrap_tell(dt_mpi_bootstrap_t *self, dtrain_status_t status)
+{
+    dt_mpi_hello_t *own = &self->hellos[self->size];
+    int64_t limit = dt_now_ns() + SETTLE_NS;
+    if (self->has_heard) /* others know then, as this one does */
+        return status;
+    dt_mpi_hello_write(own, self->config, status);
+    for (int rank = 0; rank < self->size; rank++) {
+        if (rank != self->rank)
+            tell(self, rank, limit);
+    }
+    return dt_fail(status, "%s", own->is.error);
+}
+
 static int all_share_sockets(const dt_mpi_bootstrap_t *self)
 {
     for (int i = 1; i < self->size; i++) {
@@ -306,7 +320,7 @@ static dtrain_status_t join(dt_mpi_bootstrap_t *self)
     if (status != DTRAIN_OK)
         return status;
     self->is_agreed = 0;
-    return conclude(self, dt_mpi_detect_join(self, all_share_sockets(self)), "failure detector");
+    return dt_mpi_detect_join(self, all_share_sockets(self));
 }
 
 dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
@@ -339,6 +353,8 @@ void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self)
         return;
     dt_free(self->hellos);
     dt_free(self->message);
+    dt_free(self->meetings);
     self->hellos = NULL;
     self->message = NULL;
+    self->meetings = NULL;
 }

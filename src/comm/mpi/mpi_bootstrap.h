@@ -48,6 +48,7 @@ typedef struct dt_mpi_bootstrap {
     dt_config_t *config;
     dt_mpi_hello_t *hellos; /* size entries, behind them one: this rank's own */
     dt_mpi_address_t *message;
+    void *meetings;   /* of mpi_node.c */
     int32_t words[2]; /* of dt_mpi_bootstrap_agree */
     int has_heard;    /* of a rank that failed: it is in hellos */
     int is_starved;   /* there was no memory for this struct itself: it is the last reserve */
@@ -75,6 +76,10 @@ dtrain_status_t dt_mpi_bootstrap_agree(dt_mpi_bootstrap_t *self, dtrain_status_t
 
 /* For the steps that wait for something else: makes MPI move, `context` being the bootstrap. */
 dtrain_status_t dt_mpi_bootstrap_poll(void *context);
+
+/* For the steps: tells all ranks that this one has failed; those that poll fail with it. Returns
+ * `status`, with its text. */
+dtrain_status_t dt_mpi_bootstrap_tell(dt_mpi_bootstrap_t *self, dtrain_status_t status);
 
 /* Frees what only the steps need. */
 void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self);

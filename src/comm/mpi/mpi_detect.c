@@ -88,10 +88,12 @@ static dtrain_status_t join(dt_mpi_bootstrap_t *self, int share_sockets, report_
         dt_sock_listener_free(listener);
         return status;
     }
-    /* A rank that fails alone is met again in the exchange, by those who waited for it too. */
+    /* A rank that fails tells those who wait for it, and all meet again in the exchange. */
     int64_t limit_ns = connect_limit(self);
     status = dt_detector_join(&self->world.topology, places, listener, &settings, limit_ns,
                               meanwhile, &self->world.detector);
+    if (status != DTRAIN_OK && status != DTRAIN_ERR_TIMEOUT && status != DTRAIN_ERR_RANK_LOST)
+        status = dt_mpi_bootstrap_tell(self, status);
     return exchange(self, status, reports);
 }
 
@@ -99,12 +101,16 @@ dtrain_status_t dt_mpi_detect_join(dt_mpi_bootstrap_t *self, int share_sockets)
 {
     dt_detect_place_t *places = dt_calloc((size_t)self->size, sizeof *places);
     report_t *reports = dt_calloc((size_t)self->size, sizeof *reports);
-    if (!reports || !places) {
-        dt_free(reports);
-        dt_free(places);
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory to join the world");
+    dtrain_status_t worst;
+    dtrain_status_t status = dt_mpi_bootstrap_agree(
+        self, reports && places ? DTRAIN_OK : DTRAIN_ERR_OUT_OF_MEMORY, &worst);
+    if (status == DTRAIN_OK && worst == DTRAIN_OK) {
+        status = join(self, share_sockets, reports, places);
+    } else if (status == DTRAIN_OK) {
+        self->is_agreed = 1;
+        status = dt_fail(worst, "%s has no memory for a failure detector",
+                         reports && places ? "another rank" : "this rank");
     }
-    dtrain_status_t status = join(self, share_sockets, reports, places);
     dt_free(places);
     if (!self->is_pending) /* else MPI may still write there */
         dt_free(reports);

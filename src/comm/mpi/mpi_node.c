@@ -191,6 +191,7 @@ dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
         return DTRAIN_OK;
     dt_fault_point(DT_FAULT_INIT_SHARE);
     meeting_t *meetings = dt_calloc((size_t)self->size, sizeof *meetings);
+    self->meetings = meetings;
     dtrain_status_t worst;
     dtrain_status_t status =
         dt_mpi_bootstrap_agree(self, meetings ? DTRAIN_OK : DTRAIN_ERR_OUT_OF_MEMORY, &worst);
@@ -201,7 +202,5 @@ dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
         status = dt_fail(worst, "%s has no memory to join its node",
                          meetings ? "another rank" : "this rank");
     }
-    if (!self->is_pending)
-        dt_free(meetings);
     return status;
 }
