@@ -158,7 +158,17 @@ typedef struct dtrain_config {
     char isa[16];            /* the best instruction set used: "auto" (also ""), "scalar", ... */
     int32_t heartbeat_ms;    /* how often ranks show that they run; 0: 500 */
     int32_t link_timeout_ms; /* a node that answers nothing for as long is lost; 0: 1,200 */
+    int32_t join_divisor;    /* dtrain_join_divisor_t */
+    char process_sets[512];  /* that exist from the start: "0,1;2-5" has sets 1 and 2; "": none */
 } dtrain_config_t;
+
+/* What DTRAIN_OP_AVERAGE divides by while ranks have joined; all ranks take rank 0's. */
+typedef enum dtrain_join_divisor {
+    DTRAIN_JOIN_DIVISOR_PRESENT = 0, /* the ranks that took part: the average of what they gave, as
+                                        every other reduction is one of what they gave */
+    DTRAIN_JOIN_DIVISOR_ALL = 1      /* all ranks of the process set, as if those that have joined
+                                        had given zeros: every sample then has the same weight */
+} dtrain_join_divisor_t;
 
 /* Whether the ranks of a node share memory; all ranks take rank 0's. */
 typedef enum dtrain_shared_memory {
@@ -366,7 +376,7 @@ typedef struct dtrain_options {
     dtrain_op_t op;                /* allreduce, reduce, reduce-scatter */
     double prescale;               /* factor on every input before the reduction; 0 means 1 */
     double postscale;              /* factor on the result before it is rounded; 0 means 1 */
-    dtrain_pset_t pset;            /* DTRAIN_PSET_WORLD is all there is in version 0.1 */
+    dtrain_pset_t pset;            /* the ranks that take part, of which this is one */
     int32_t priority;              /* see below; 0 is the usual one */
     int32_t timeout_ms;            /* deadline; 0: the configured one; -1: none */
     uint32_t reserved;             /* 0 */
@@ -761,6 +771,87 @@ DTRAIN_API dtrain_status_t dtrain_sampler_save(const dtrain_sampler_t *sampler,
  */
 DTRAIN_API dtrain_status_t dtrain_sampler_restore(dtrain_sampler_t *sampler,
                                                   const dtrain_sampler_state_t *state);
+
+/* ---- Process sets ------------------------------------------------------------------------ */
+
+/*
+ * A process set is some of the world's ranks, in an order of their own: rank i of the set is the
+ * i-th that its definition lists, and values are combined in that order. An operation is on the set
+ * that dtrain_options_t names; it is done when the members have submitted it. A name may be in
+ * flight in two sets at once. Operations on different sets do not wait for each other, nor does the
+ * order in which a rank submits to them matter. An average divides by the set's size; the root of
+ * an operation is a rank of the world, and must be a member. Sets may overlap, hold one rank or
+ * all.
+ *
+ * A call by a rank that is no member is INVALID_ARGUMENT there, and fails the operation of that
+ * name on the members: the ranks disagree on who they are. A call on a set that does not exist
+ * (any more) is INVALID_ARGUMENT, and meets the other ranks' calls of that name on the world.
+ *
+ * Process sets that exist from dtrain_init on: process_sets in dtrain_config_t.
+ */
+
+/*
+ * Adds a process set: `ranks` lists its `n` ranks, each once, in the order of their numbers in it.
+ * Every rank of the world must call it, members or not, with the same list; the n-th call of a rank
+ * meets the n-th of the others. *pset receives the set's id, the same on all ranks, which is never
+ * used for another set. At most 255 sets exist at a time.
+ *
+ * Blocks until every rank has called it. Errors, on all ranks alike: MISMATCH when the lists
+ * differ, INVALID_ARGUMENT for a rank that is none or is listed twice, or n < 1, on any rank, or
+ * when a rank has joined the world, UNSUPPORTED past 255 sets, OUT_OF_MEMORY, and those of
+ * dtrain_allreduce_async. Then there is no new set on any rank.
+ */
+DTRAIN_API dtrain_status_t dtrain_pset_add(const int *ranks, int n, dtrain_pset_t *pset);
+
+/*
+ * Removes a process set. Every rank of the world must call it, as for dtrain_pset_add. It does not
+ * wait for operations: INVALID_ARGUMENT, on all ranks, when one is pending on the set on any rank,
+ * for the world, and for a set that does not exist. Then the set stays.
+ */
+DTRAIN_API dtrain_status_t dtrain_pset_remove(dtrain_pset_t pset);
+
+/*
+ * This rank's number in a set, -1 when it is no member; the set's size; 1 when this rank is a
+ * member, else 0. Local; do not block. INVALID_ARGUMENT for a set that does not exist or NULL.
+ */
+DTRAIN_API dtrain_status_t dtrain_pset_rank(dtrain_pset_t pset, int *rank);
+DTRAIN_API dtrain_status_t dtrain_pset_size(dtrain_pset_t pset, int *size);
+DTRAIN_API dtrain_status_t dtrain_pset_included(dtrain_pset_t pset, int *included);
+
+/*
+ * The ranks of a set by their numbers in it: at most `cap` are written to `ranks` (NULL when cap is
+ * 0), and *n receives how many there are. Errors as above.
+ */
+DTRAIN_API dtrain_status_t dtrain_pset_ranks(dtrain_pset_t pset, int *ranks, int cap, int *n);
+
+/* ---- Join --------------------------------------------------------------------------------- */
+
+/*
+ * Says that this rank has no more data: from now on operations on the set (options->pset) go on
+ * without it. In reductions it counts as the value that changes nothing (0, 1 for a product, the
+ * largest value for a minimum, and so on), to the bit; in an allgather it has no rows; barriers do
+ * not wait for it. What an average divides by is the setting join_divisor. An operation whose root
+ * has joined and was to give the data is INVALID_ARGUMENT on the ranks that submitted it, as is a
+ * product with a prescale. What this rank has submitted before still counts.
+ *
+ * The operation is done when every rank of the set has joined; dtrain_join_last_rank then tells the
+ * last. Until then this rank may submit nothing on the set (INVALID_ARGUMENT; a second join:
+ * DUPLICATE_NAME); afterwards all goes on as before. Of the options, `pset` and `timeout_ms` count;
+ * 0 is no deadline here, since the others may have much left to do. Blocking and errors as
+ * dtrain_allreduce_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_join_async(const dtrain_options_t *options,
+                                             dtrain_handle_t *handle);
+
+/*
+ * Of a join that is done: the rank of the world that joined last; it has seen the most data, and
+ * may broadcast what it has learnt. IN_PROGRESS before that; the join's own error; INVALID_HANDLE;
+ * INVALID_ARGUMENT for another operation's handle, or NULL. Does not block.
+ */
+DTRAIN_API dtrain_status_t dtrain_join_last_rank(dtrain_handle_t handle, int *last_rank);
+
+/* Joins the world, waits, and tells the last rank; last_rank may be NULL. */
+DTRAIN_API dtrain_status_t dtrain_join(int *last_rank);
 
 /* ---- Log -------------------------------------------------------------------------------- */
 

@@ -25,6 +25,8 @@ typedef struct dt_config {
     char isa[16]; /* "auto", or the cap */
     int64_t heartbeat_ns;
     int64_t link_timeout_ns;
+    dtrain_join_divisor_t join_divisor;
+    char process_sets[512]; /* "0,1;2-3", or "": none */
     /* Not OK: the settings could not be read, these are defaults, and the thread's last error says
      * why. Joining a world fails with it, on all its ranks. */
     dtrain_status_t fault;

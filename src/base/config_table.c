@@ -39,6 +39,9 @@ static const dt_choice_t mpi_threads[] = {
 static const dt_choice_t shared_memory[] = {
     {"on", DTRAIN_SHARED_MEMORY_ON}, {"off", DTRAIN_SHARED_MEMORY_OFF}, {NULL, 0}};
 
+static const dt_choice_t join_divisors[] = {
+    {"present", DTRAIN_JOIN_DIVISOR_PRESENT}, {"all", DTRAIN_JOIN_DIVISOR_ALL}, {NULL, 0}};
+
 static const dt_choice_t isas[] = {{"auto", 0},   {"scalar", 0}, {"avx2", 0},
                                    {"avx512", 0}, {"neon", 0},   {NULL, 0}};
 
@@ -105,6 +108,15 @@ const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
      .help = "How long a node may leave what it is sent unacknowledged before its ranks are lost. "
              "Together with heartbeat_ms, the most that it takes to notice that a node or link "
              "is gone."},
+    {FIELD(join_divisor), INTERNAL(join_divisor), .kind = DT_SETTING_CHOICE, .is_shared = 1,
+     .choices = join_divisors, .default_internal = DTRAIN_JOIN_DIVISOR_PRESENT,
+     .default_text = "present",
+     .help = "What an average divides by while ranks have joined: the ranks that took part, so "
+             "that it is the average of what they gave, or all ranks of the process set."},
+    {FIELD(process_sets), INTERNAL(process_sets), .kind = DT_SETTING_TEXT, .is_shared = 1,
+     .default_text = "none",
+     .help = "Process sets that exist from the start, with the ids 1, 2, …: ranks and runs of "
+             "ranks, as `0,1;2-5`."},
 };
 
 const dt_setting_t *dt_setting_find(const char *name)

@@ -26,7 +26,7 @@ static void fill_exchange(const dt_operation_t *operation, dt_ranks_t ranks, int
 {
     const dt_signature_t *signature = &operation->signature;
     size_t bytes = (size_t)ranks.size * sizeof *sends;
-    int is_root = signature->root == ranks.rank;
+    int is_root = operation->root == ranks.rank;
     memset(sends, 0, 2 * bytes);
     switch ((dt_kind_t)signature->kind) {
     case DT_KIND_GATHER:
@@ -34,7 +34,7 @@ static void fill_exchange(const dt_operation_t *operation, dt_ranks_t ranks, int
         int64_t row_count = dt_signature_row_count(signature);
         int is_all = signature->kind == DT_KIND_ALLTOALL;
         for (int rank = 0; rank < ranks.size; rank++) {
-            if (is_all || rank == signature->root)
+            if (is_all || rank == operation->root)
                 sends[rank] = operation->splits[rank] * row_count;
             if (is_all || is_root)
                 receives[rank] = operation->splits[ranks.size + rank] * row_count;
@@ -43,27 +43,27 @@ static void fill_exchange(const dt_operation_t *operation, dt_ranks_t ranks, int
     }
     case DT_KIND_SCATTER:
         share_out(sends, signature, ranks.size);
-        receives[signature->root] = sends[ranks.rank];
+        receives[operation->root] = sends[ranks.rank];
         if (!is_root)
             memset(sends, 0, bytes);
         break;
     case DT_KIND_TRANSFER:
         if (is_root)
-            sends[signature->peer] = operation->count;
-        if (signature->peer == ranks.rank)
-            receives[signature->root] = operation->count;
+            sends[operation->peer] = operation->count;
+        if (operation->peer == ranks.rank)
+            receives[operation->root] = operation->count;
         break;
     default:
         break;
     }
 }
 
-dt_reduction_t dt_collective_reduction(const dt_operation_t *operation, int size)
+dt_reduction_t dt_collective_reduction(const dt_operation_t *operation)
 {
     const dt_signature_t *signature = &operation->signature;
     return (dt_reduction_t){.dtype = (dtrain_dtype_t)signature->dtype,
                             .op = (dtrain_op_t)signature->op,
-                            .divisor = signature->op == DTRAIN_OP_AVERAGE ? size : 1,
+                            .divisor = signature->op == DTRAIN_OP_AVERAGE ? operation->divisor : 1,
                             .prescale = signature->prescale,
                             .postscale = signature->postscale};
 }
@@ -73,12 +73,15 @@ void dt_collective_fill(dt_collective_t *collective, const dt_operation_t *opera
 {
     const dt_signature_t *signature = &operation->signature;
     memset(collective, 0, sizeof *collective);
-    collective->root = signature->root;
-    collective->reduction = dt_collective_reduction(operation, ranks.size);
+    collective->root = operation->root;
+    collective->reduction = dt_collective_reduction(operation);
     collective->count = operation->count;
     switch ((dt_kind_t)signature->kind) {
     case DT_KIND_ALLREDUCE:
-    case DT_KIND_BARRIER: /* moves no data, and does not come here */
+    case DT_KIND_BARRIER: /* these move no data, and do not come here */
+    case DT_KIND_JOIN:
+    case DT_KIND_PSET_ADD:
+    case DT_KIND_PSET_REMOVE:
         collective->kind = DT_ALLREDUCE;
         break;
     case DT_KIND_BROADCAST:

@@ -5,7 +5,7 @@
 #include "comm/backend.h"
 #include "core/operation.h"
 
-/* The ranks that carry operations out together. */
+/* The ranks that carry operations out together, a process set, and this one's number among them. */
 typedef struct dt_ranks {
     int rank, size;
 } dt_ranks_t;
@@ -18,8 +18,8 @@ typedef struct dt_ranks {
 void dt_collective_fill(dt_collective_t *collective, const dt_operation_t *operation,
                         dt_ranks_t ranks, int64_t *counts);
 
-/* Of an operation by `size` ranks. */
-dt_reduction_t dt_collective_reduction(const dt_operation_t *operation, int size);
+/* Of an agreed operation. */
+dt_reduction_t dt_collective_reduction(const dt_operation_t *operation);
 
 /* 1 when no rank has anything to move, which all ranks find alike: then it is left out. */
 int dt_collective_is_empty(const dt_operation_t *operation, int size);

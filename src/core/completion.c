@@ -3,12 +3,38 @@
 #include <pthread.h>
 
 #include "base/memory.h"
+#include "core/pset_change.h"
+#include "core/stand_in.h"
 
 /* Takes an operation out of what is pending. */
 static void unlist(dt_runtime_t *runtime, dt_operation_t *operation)
 {
     dt_operation_remove(&runtime->pending, operation);
     dt_id_table_clear(&runtime->by_id, operation);
+}
+
+void dt_submission_end(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
+{
+    dt_pset_change_end(runtime, operation, status);
+    if (!operation->set)
+        return;
+    if (operation->signature.kind == DT_KIND_JOIN && !operation->is_refused)
+        atomic_store(&operation->set->has_joined, 0);
+    dt_pset_leave(operation->set);
+    operation->set = NULL;
+}
+
+/* What nobody waits for gives its handle back. */
+static int ends_alone(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status)
+{
+    if (!operation->is_refused && !operation->is_bystander && !operation->stand_in)
+        return 0;
+    if (operation->stand_in) {
+        dt_stand_in_free(operation);
+        atomic_store_explicit(&operation->status, status, memory_order_relaxed);
+    }
+    dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
+    return 1;
 }
 
 /* With a callback it is done once that has been called. */
@@ -27,13 +53,11 @@ void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status
                  const char *text)
 {
     unlist(runtime, operation);
-    if (!operation->is_bystander)
-        dt_intake_finish(&runtime->intake, &operation, 1);
+    dt_intake_finish(&runtime->intake, &operation, 1);
     atomic_fetch_sub(&runtime->num_pending, 1);
-    if (operation->is_refused || operation->is_bystander) {
-        dt_handle_release(runtime->handles, operation, atomic_load(&operation->handle));
+    dt_submission_end(runtime, operation, status);
+    if (ends_alone(runtime, operation, status))
         return;
-    }
     operation->error = text ? dt_strdup(text) : NULL;
     mark_done(runtime, operation, status);
     dt_baton_tell(runtime);
@@ -45,8 +69,11 @@ void dt_complete_well(dt_runtime_t *runtime, dt_operation_t *const *operations, 
         unlist(runtime, operations[i]);
     dt_intake_finish(&runtime->intake, operations, n);
     atomic_fetch_sub(&runtime->num_pending, n);
-    for (int i = 0; i < n; i++)
-        mark_done(runtime, operations[i], DTRAIN_OK);
+    for (int i = 0; i < n; i++) {
+        dt_submission_end(runtime, operations[i], DTRAIN_OK);
+        if (!ends_alone(runtime, operations[i], DTRAIN_OK))
+            mark_done(runtime, operations[i], DTRAIN_OK);
+    }
     dt_baton_tell(runtime);
 }
 
@@ -78,7 +105,7 @@ int dt_is_in_callback(const dt_runtime_t *runtime)
 void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *text)
 {
     dt_intake_close(&runtime->intake, status, text);
-    dt_executor_abandon(&runtime->executor);
+    dt_psets_abandon(&runtime->psets);
     /* What ends may free a name for an operation that was held back, which then is queued. */
     do {
         while (runtime->pending.first)

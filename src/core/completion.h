@@ -12,6 +12,10 @@ void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status
 /* The same for operations that went well, all at once. */
 void dt_complete_well(dt_runtime_t *runtime, dt_operation_t *const *operations, int n);
 
+/* Gives back what submitting an operation took hold of: its set. Any thread that has the operation
+ * to itself. */
+void dt_submission_end(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status_t status);
+
 /* The world is over: gives up running tasks, fails every operation now and to come. */
 void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *text);
 

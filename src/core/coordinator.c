@@ -8,6 +8,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
+#include "core/pset_change.h"
+#include "core/pset_key.h"
 #include "core/verdict.h"
 #include "core/wire.h"
 
@@ -107,6 +109,27 @@ static void put_bits(dt_buffer_t *message, const dt_operation_t *first)
     }
 }
 
+static void put_request(dt_buffer_t *message, const dt_operation_t *operation)
+{
+    dt_request_t request = {.name = operation->name->text,
+                            .name_length = operation->name->length,
+                            .status = DTRAIN_OK,
+                            .signature = operation->signature};
+    dt_buffer_t definition = {0};
+    if (operation->is_refused) {
+        request.status = operation->status;
+        request.text = operation->error ? operation->error : "";
+        request.text_length = strlen(request.text);
+    } else if (operation->signature.kind == DT_KIND_PSET_ADD) {
+        dt_pset_change_define(operation, &definition);
+        request.text = (const char *)definition.data;
+        request.text_length = definition.length;
+    }
+    dt_put_request(message, &request);
+    message->failed |= definition.failed;
+    dt_buffer_free(&definition);
+}
+
 /* Writes requests for those operations from `first` on that have none. */
 static void put_requests(dt_buffer_t *message, const dt_operation_t *first)
 {
@@ -116,19 +139,15 @@ static void put_requests(dt_buffer_t *message, const dt_operation_t *first)
     for (const dt_operation_t *operation = first; operation; operation = operation->next) {
         if (operation->id != DT_ID_NONE)
             continue;
-        dt_request_t request = {.name = operation->name->text,
-                                .name_length = operation->name->length,
-                                .status = DTRAIN_OK,
-                                .signature = operation->signature};
-        if (operation->is_refused) {
-            request.status = operation->status;
-            request.text = operation->error ? operation->error : "";
-            request.text_length = strlen(request.text);
-        }
-        dt_put_request(message, &request);
+        put_request(message, operation);
         count++;
     }
     dt_patch_u32(message, count_at, count);
+}
+
+static int is_on_world(const dt_operation_t *operation)
+{
+    return operation->set && operation->set->id == DTRAIN_PSET_WORLD;
 }
 
 static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, int *moved)
@@ -148,7 +167,8 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
             runtime->check_ns = operation->deadline_ns;
         if (dt_id_table_set(&runtime->by_id, operation))
             return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for an operation's id");
-        dt_executor_post(&runtime->executor, operation);
+        if (is_on_world(operation))
+            dt_executor_post(&operation->set->executor, operation);
     }
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
@@ -252,8 +272,8 @@ static dtrain_status_t take_message(dt_runtime_t *runtime, const dt_control_mess
         return negotiate(runtime, message->peer, &reader, now_ns);
     if (is_root(runtime) && type == DT_MESSAGE_BYE)
         return dt_negotiator_bye(runtime->negotiator, message->peer);
-    if (!is_root(runtime) && type == DT_MESSAGE_VERDICT)
-        return dt_verdict_apply(runtime, &reader);
+    if (!is_root(runtime) && (type == DT_MESSAGE_VERDICT || type == DT_MESSAGE_PART))
+        return dt_verdict_apply(runtime, &reader, type == DT_MESSAGE_PART);
     if (!is_root(runtime) && type == DT_MESSAGE_FAREWELL) {
         farewell(runtime);
         return DTRAIN_OK;
@@ -306,22 +326,43 @@ static void take_detector_news(dt_runtime_t *runtime, int64_t now_ns)
     end_own(runtime, status, text);
 }
 
-/* The root's turn: what was decided goes to all ranks, itself included. */
+/* Sends every rank what of the verdict concerns it; rank 0 carries its part out. */
+static dtrain_status_t tell_verdict(dt_runtime_t *runtime)
+{
+    dt_control_t *control = runtime->world.control;
+    dt_buffer_t *whole = &runtime->message, *part = &runtime->part;
+    if (whole->failed)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a control message");
+    for (int rank = runtime->world.topology.size - 1; rank >= 0; rank--) {
+        const dt_buffer_t *own = whole;
+        if (dt_negotiator_part(runtime->negotiator, rank, whole, part))
+            own = part;
+        if (own->failed)
+            return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a control message");
+        if (own->length == 0)
+            continue;
+        if (rank == 0) {
+            dt_reader_t reader = dt_reader_make(own->data, own->length);
+            dt_get_header(&reader);
+            return dt_verdict_apply(runtime, &reader, own == part);
+        }
+        dtrain_status_t status = control->ops->send(control, rank, own->data, own->length);
+        if (status != DTRAIN_OK && status != DTRAIN_ERR_RANK_LOST)
+            return status;
+    }
+    return DTRAIN_OK;
+}
+
+/* The root's turn: what was decided goes to all ranks that it concerns, itself included. */
 static dtrain_status_t decide(dt_runtime_t *runtime, int *moved)
 {
     /* With priorities no more is begun than keeps the data path busy, a bucket in the queue. */
-    int64_t bucket =
-        runtime->executor.policy.threshold > 0 ? runtime->executor.policy.threshold : 1;
-    int64_t room = dt_executor_has_backlog(&runtime->executor) ? 0 : bucket;
+    int64_t bucket = runtime->psets.policy.threshold > 0 ? runtime->psets.policy.threshold : 1;
+    int64_t room = dt_psets_has_backlog(&runtime->psets) ? 0 : bucket;
     dt_buffer_clear(&runtime->message);
     if (dt_negotiator_verdict(runtime->negotiator, room, &runtime->message) > 0) {
         *moved = 1;
-        dtrain_status_t status = send_to_all(runtime);
-        if (status != DTRAIN_OK)
-            return status;
-        dt_reader_t reader = dt_reader_make(runtime->message.data, runtime->message.length);
-        dt_get_header(&reader);
-        return dt_verdict_apply(runtime, &reader);
+        return tell_verdict(runtime);
     }
     if (dt_negotiator_is_over(runtime->negotiator) && phase(runtime) == DT_PHASE_RUNNING) {
         *moved = 1;
@@ -383,6 +424,7 @@ static void add_silent(const dt_runtime_t *runtime, char *text, size_t cap)
 static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_ns)
 {
     char text[DT_ERROR_MAX];
+    char what[DT_KEY_TEXT_MAX];
     const char *kind = dt_kind_name(operation->signature.kind);
     double seconds = (double)(now_ns - operation->submitted_ns) / (double)DT_NS_PER_S;
     if (!operation->is_agreed && !operation->is_withdrawn) {
@@ -390,16 +432,18 @@ static int expire(dt_runtime_t *runtime, dt_operation_t *operation, int64_t now_
         operation->deadline_ns = now_ns + ANSWER_NS;
         return 1;
     }
+    const char *key = dt_operation_key(operation);
+    dt_pset_key_describe(key, strlen(key), what, sizeof what);
     if (operation->is_agreed)
         snprintf(text, sizeof text,
-                 "rank %d: %s '%.200s' did not finish within %.3g s although all ranks had "
+                 "rank %d: %s %s did not finish within %.3g s although all ranks had "
                  "submitted it: a rank is stopped, or the network is stuck",
-                 runtime->world.topology.rank, kind, operation->name->text, seconds);
+                 runtime->world.topology.rank, kind, what, seconds);
     else
         snprintf(text, sizeof text,
-                 "rank %d: %s '%.200s' passed its deadline after %.3g s, and rank 0 does not "
+                 "rank %d: %s %s passed its deadline after %.3g s, and rank 0 does not "
                  "answer: it is stopped, or cannot be reached",
-                 runtime->world.topology.rank, kind, operation->name->text, seconds);
+                 runtime->world.topology.rank, kind, what, seconds);
     add_silent(runtime, text, sizeof text);
     runtime->is_unclean = 1;
     end_own(runtime, DTRAIN_ERR_TIMEOUT, text);
@@ -463,7 +507,7 @@ static void linger(dt_runtime_t *runtime, int64_t now_ns)
 static dtrain_status_t progress(dt_runtime_t *runtime, int64_t now_ns, int *moved)
 {
     int has_data_moved = 0;
-    dtrain_status_t status = dt_executor_progress(&runtime->executor, &has_data_moved);
+    dtrain_status_t status = dt_psets_progress(&runtime->psets, &has_data_moved);
     if (has_data_moved) {
         *moved = 1;
         runtime->data_ns = now_ns;
@@ -525,7 +569,7 @@ static dt_step_t step(dt_runtime_t *runtime)
         return DT_STEP_BUSY;
     if (runtime->lost_ns != 0)
         return DT_STEP_IDLE;
-    if (!dt_executor_is_idle(&runtime->executor))
+    if (!dt_psets_is_idle(&runtime->psets))
         return DT_STEP_POLL;
     linger(runtime, now_ns);
     return DT_STEP_IDLE;

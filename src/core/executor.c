@@ -154,7 +154,8 @@ static dtrain_status_t add_fixed(dt_executor_t *executor, dt_operation_t *const 
     int num_items = 0;
     for (int i = 0; i < n; i++) {
         dt_plan_item_t item = {.signature = &operations[i]->signature,
-                               .bytes = operations[i]->bytes};
+                               .bytes = operations[i]->bytes,
+                               .divisor = operations[i]->divisor};
         executor->items[num_items++] = item;
     }
     int num_buckets =
@@ -253,7 +254,7 @@ int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation)
     dt_backend_t *backend = executor->backend;
     if (!is_eager(executor, operation))
         return 0;
-    dt_reduction_t reduction = dt_collective_reduction(operation, executor->ranks.size);
+    dt_reduction_t reduction = dt_collective_reduction(operation);
     backend->ops->take(backend, operation->id, &reduction, operation->out,
                        (size_t)operation->count);
     executor->done(executor->context, &operation, 1);

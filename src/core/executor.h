@@ -1,7 +1,8 @@
 /*
- * executor.h - carries out what was agreed: plans buckets, packs, starts collectives in the same
- * order on all ranks, unpacks, and reports each operation as done. A few buckets are under way at
- * once, so that packing one overlaps reducing another.
+ * executor.h - carries out what was agreed on a process set: plans buckets, packs, starts
+ * collectives in the same order on all its ranks, unpacks, and reports each operation as done. A
+ * few buckets are under way at once, so that packing one overlaps reducing another. Sets have
+ * fusion buffers of their own: one that waits for its ranks must not keep another from starting.
  *
  * What takes several collectives (staged.h) stays at the head of the queue until its last one has
  * begun; nothing overtakes it, since the other ranks could not know. Operations whose sizes are not

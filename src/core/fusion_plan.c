@@ -4,15 +4,17 @@
 #define OPEN_MAX 16
 
 typedef struct open_bucket {
-    const dt_signature_t *signature; /* of its first item */
+    const dt_plan_item_t *first;
     int64_t bytes;
     int32_t number;
 } open_bucket_t;
 
-static int may_share(const dt_signature_t *a, const dt_signature_t *b)
+static int may_share(const dt_plan_item_t *one, const dt_plan_item_t *other)
 {
-    return a->dtype == b->dtype && a->op == b->op && a->prescale == b->prescale &&
-           a->postscale == b->postscale && a->pset == b->pset && a->device == b->device;
+    const dt_signature_t *a = one->signature, *b = other->signature;
+    return one->divisor == other->divisor && a->dtype == b->dtype && a->op == b->op &&
+           a->prescale == b->prescale && a->postscale == b->postscale && a->pset == b->pset &&
+           a->device == b->device;
 }
 
 static int may_be_fused(const dt_plan_item_t *item, const dt_plan_policy_t *policy)
@@ -21,10 +23,10 @@ static int may_be_fused(const dt_plan_item_t *item, const dt_plan_policy_t *poli
            item->bytes <= policy->tensor_limit && item->bytes <= policy->threshold;
 }
 
-static open_bucket_t *find_open(open_bucket_t *open, int count, const dt_signature_t *signature)
+static open_bucket_t *find_open(open_bucket_t *open, int count, const dt_plan_item_t *item)
 {
     for (int i = 0; i < count; i++) {
-        if (may_share(open[i].signature, signature))
+        if (may_share(open[i].first, item))
             return &open[i];
     }
     return NULL;
@@ -40,14 +42,14 @@ int dt_fusion_plan(const dt_plan_item_t *items, int n, const dt_plan_policy_t *p
             bucket_of[i] = num_buckets++;
             continue;
         }
-        open_bucket_t *bucket = find_open(open, num_open, items[i].signature);
+        open_bucket_t *bucket = find_open(open, num_open, &items[i]);
         if (!bucket) {
             /* Past OPEN_MAX kinds at once the oldest place is taken over. */
             bucket = &open[num_open < OPEN_MAX ? num_open++ : num_buckets % OPEN_MAX];
-            bucket->signature = 0;
+            bucket->first = NULL;
         }
-        if (!bucket->signature || bucket->bytes + items[i].bytes > policy->threshold) {
-            bucket->signature = items[i].signature;
+        if (!bucket->first || bucket->bytes + items[i].bytes > policy->threshold) {
+            bucket->first = &items[i];
             bucket->bytes = 0;
             bucket->number = num_buckets++;
         }

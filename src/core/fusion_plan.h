@@ -17,12 +17,13 @@ typedef struct dt_plan_policy {
 typedef struct dt_plan_item {
     const dt_signature_t *signature;
     int64_t bytes;
+    int divisor; /* of an average */
 } dt_plan_item_t;
 
 /*
  * Puts items[0 … n-1] into buckets: bucket_of[i] is the bucket of item i. Buckets are numbered in
  * the order of their first items, and start in that order; a bucket's items keep the order of the
- * list. Only allreduces of the same type, reduction, scales and set share a bucket. Returns the
+ * list. Only allreduces of the same type, reduction, scales and divisor share a bucket. Returns the
  * number of buckets.
  */
 int dt_fusion_plan(const dt_plan_item_t *items, int n, const dt_plan_policy_t *policy,

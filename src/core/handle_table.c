@@ -130,6 +130,13 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     operation->is_refused = operation->is_agreed = operation->is_withdrawn = 0;
     operation->is_bystander = 0;
     operation->callback = NULL;
+    operation->name = NULL;
+    operation->set = NULL;
+    operation->change = NULL;
+    operation->stand_in = NULL;
+    operation->result = -1;
+    operation->root = operation->peer = 0;
+    operation->divisor = 1;
     operation->room = operation->out_rows = 0;
     atomic_store_explicit(&operation->done, DT_NOT_DONE, memory_order_relaxed);
     atomic_store_explicit(&operation->handle, slot->generation++ << SLOT_BITS | slot->index,

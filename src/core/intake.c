@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "core/pset_key.h"
 #include "core/wire.h"
 
 void dt_intake_init(dt_intake_t *intake)
@@ -34,7 +35,9 @@ static void enqueue(dt_intake_t *intake, dt_operation_t *operation)
  * the caller thinks as over, there may be one that was not. [lock held] */
 static int may_be_held(const dt_intake_t *intake, const dt_operation_t *operation)
 {
-    if (operation->is_refused || operation->signature.kind == DT_KIND_BARRIER)
+    uint8_t kind = operation->signature.kind;
+    if (operation->is_refused || kind == DT_KIND_BARRIER || kind == DT_KIND_PSET_ADD ||
+        kind == DT_KIND_PSET_REMOVE)
         return 1;
     const dt_operation_t *held = intake->held.first;
     while (held && (held->name != operation->name || held->is_refused))
@@ -55,10 +58,13 @@ static dtrain_status_t submit(dt_intake_t *intake, dt_operation_t *operation, co
         enqueue(intake, operation);
         return DTRAIN_OK;
     }
-    if (!may_be_held(intake, operation))
+    if (!may_be_held(intake, operation)) {
+        char text[DT_KEY_TEXT_MAX];
         return dt_fail(DTRAIN_ERR_DUPLICATE_NAME,
-                       "%s '%.200s': an operation of that name is in flight already on this rank",
-                       dt_kind_name(operation->signature.kind), name);
+                       "%s %s: an operation of that name is in flight already on this rank",
+                       dt_kind_name(operation->signature.kind),
+                       dt_pset_key_describe(name, length, text, sizeof text));
+    }
     dt_operation_append(&intake->held, operation);
     return DTRAIN_OK;
 }
@@ -179,8 +185,9 @@ static dt_operation_t *find_held(dt_intake_t *intake, const dt_name_t *name)
 static void finish(dt_intake_t *intake, dt_operation_t *operation)
 {
     dt_name_t *name = operation->name;
-    /* What was held back was never in flight when the world ended under it. */
-    if (name->in_flight != operation)
+    /* Stand-ins and bystanders have none. What was held back was never in flight when the world
+     * ended under it. */
+    if (!name || name->in_flight != operation)
         return;
     name->in_flight = NULL;
     dt_operation_t *held = find_held(intake, name);
@@ -197,6 +204,13 @@ void dt_intake_finish(dt_intake_t *intake, dt_operation_t *const *operations, in
     pthread_mutex_lock(&intake->lock);
     for (int i = 0; i < n; i++)
         finish(intake, operations[i]);
+    pthread_mutex_unlock(&intake->lock);
+}
+
+void dt_intake_forget(dt_intake_t *intake, int32_t pset)
+{
+    pthread_mutex_lock(&intake->lock);
+    dt_response_cache_forget(&intake->cache, pset);
     pthread_mutex_unlock(&intake->lock);
 }
 

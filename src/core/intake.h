@@ -26,10 +26,10 @@ void dt_intake_init(dt_intake_t *intake);
 void dt_intake_free(dt_intake_t *intake);
 
 /*
- * Takes in an operation under a name, in order. DUPLICATE_NAME when the name is in flight; except
- * that barriers, and calls that follow a refused one, are held back until the name is free. The
- * intake's own status once it was closed. OUT_OF_MEMORY. After an error the operation is still
- * the caller's.
+ * Takes in an operation under a name (a key of pset_key.h), in order. DUPLICATE_NAME when the name
+ * is in flight; except that barriers, changes of process sets, and calls that follow a refused one,
+ * are held back until the name is free. The intake's own status once it was closed. OUT_OF_MEMORY.
+ * After an error the operation is still the caller's.
  */
 dtrain_status_t dt_intake_submit(dt_intake_t *intake, dt_operation_t *operation, const char *name,
                                  size_t length);
@@ -62,6 +62,9 @@ dtrain_status_t dt_intake_learn(dt_intake_t *intake, dt_operation_t *operation, 
 
 /* The operations are over: their names are free, and the next ones held back for these go on. */
 void dt_intake_finish(dt_intake_t *intake, dt_operation_t *const *operations, int n);
+
+/* A process set is gone: forgets the names and ids on it. */
+void dt_intake_forget(dt_intake_t *intake, int32_t pset);
 
 /* From now on submit fails with `status` and `text`; what was taken in before goes its way. The
  * first call's status stands. */

@@ -3,8 +3,13 @@
  * and do they mean the same? Plain data in, a verdict out; no thread, no I/O, no clock.
  *
  * Every name that some rank has submitted has a tally: who is ready, with which signature. When
- * the last rank has reported, the verdict says "go" (all signatures equal) or "error". The order
- * of verdicts is the order in which every rank starts the operations.
+ * the last rank of its process set has reported, the verdict says "go" (all signatures equal) or
+ * "error". The order of verdicts is the order in which every rank starts the operations. Rank 0
+ * need not be a member.
+ *
+ * Join: a rank that has joined a set is not waited for. The verdict on what is decided without it
+ * names it and has the whole signature, so that it can stand in with the operation's identity. When
+ * all members have joined, all joins are done and nobody has joined any more.
  *
  * A tensor of a group waits, once it is agreed on, until all tensors of the group are; when one of
  * them fails, so do all. A transfer takes two ranks, but its verdict goes to all, since all start
@@ -20,12 +25,12 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "comm/topology.h"
+#include "core/pset.h"
 
 typedef struct dt_negotiator dt_negotiator_t;
 
-/* `topology` is borrowed. NULL when memory ran out. */
-dt_negotiator_t *dt_negotiator_create(const dt_topology_t *topology);
+/* Both are borrowed; the sets' `joined` is kept here. NULL when memory ran out. */
+dt_negotiator_t *dt_negotiator_create(const dt_topology_t *topology, const dt_psets_t *psets);
 void dt_negotiator_free(dt_negotiator_t *negotiator);
 
 /* Whom texts of deadlines ask for ranks that are stopped: writes them, or nothing; see
@@ -53,6 +58,18 @@ int dt_negotiator_is_over(const dt_negotiator_t *negotiator);
  * comes later may overtake the rest.
  */
 uint32_t dt_negotiator_verdict(dt_negotiator_t *negotiator, int64_t room, dt_buffer_t *verdict);
+
+/*
+ * The part of the verdict written last that concerns a rank, since what is agreed on a process set
+ * is told to its members only: 0 when all ranks are told the whole, else 1 with a PART in `part`,
+ * which is empty when nothing concerns the rank.
+ */
+int dt_negotiator_part(const dt_negotiator_t *negotiator, int rank, const dt_buffer_t *verdict,
+                       dt_buffer_t *part);
+
+/* A process set is removed: forgets its names and ids. None of them waits: the verdict that removes
+ * it has failed what did. */
+void dt_negotiator_forget(dt_negotiator_t *negotiator, int32_t pset);
 
 /*
  * Logs a warning for each tally that has waited for `after_ns` (then twice as long, and so on),

@@ -40,7 +40,7 @@ static int64_t element_bytes(const dt_operation_t *operation)
 static extent_t find_extent(const dt_operation_t *operation, int rank, int size)
 {
     const dt_signature_t *signature = &operation->signature;
-    int is_root = signature->root == rank;
+    int is_root = operation->root == rank;
     extent_t extent = {.in = operation->bytes, .out = operation->bytes};
     int64_t row_bytes = 0;
     if (dt_kind_traits(signature->kind)->deals_rows)
@@ -68,6 +68,9 @@ static extent_t find_extent(const dt_operation_t *operation, int rank, int size)
     case DT_KIND_ALLREDUCE:
     case DT_KIND_BROADCAST:
     case DT_KIND_BARRIER:
+    case DT_KIND_JOIN:
+    case DT_KIND_PSET_ADD:
+    case DT_KIND_PSET_REMOVE:
         break;
     }
     return extent;
@@ -89,7 +92,7 @@ static void drop_output(dt_operation_t *operation)
 /* The buffers, without those that this rank does not use. */
 static void take_buffers(dt_operation_t *operation, const dtrain_tensor_t *tensor, int rank)
 {
-    int is_root = operation->signature.root == rank;
+    int is_root = operation->root == rank;
     operation->in = tensor->in;
     operation->out = tensor->out;
     operation->room = room_of(tensor);

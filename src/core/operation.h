@@ -10,6 +10,9 @@
 #include "core/signature.h"
 
 typedef struct dt_name dt_name_t;
+typedef struct dt_pset dt_pset_t;
+typedef struct dt_pset_change dt_pset_change_t;
+typedef struct dt_stand_in dt_stand_in_t;
 
 /* How far an operation is over. */
 typedef enum dt_done {
@@ -42,8 +45,15 @@ typedef struct dt_operation {
     dt_output_t *owned; /* [done] the library's memory for the output; else NULL */
     int64_t out_rows;   /* [done] first extent of the output, where the kind deals in rows */
     int64_t timeout_ns; /* DT_NEVER: none */
+    int root, peer;     /* the signature's, by their numbers in the set */
+    int divisor;        /* of an average; set when it is agreed */
 
-    dt_name_t *name; /* [intake lock] */
+    dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
+    dt_pset_change_t *change; /* adding or removing a set: owned */
+    dt_stand_in_t *stand_in;  /* for a rank that has joined (stand_in.h): owned */
+    int32_t result;           /* [done] a number that the operation came to, else -1 */
+
+    dt_name_t *name; /* [intake lock]; NULL in a stand-in and a bystander */
     uint32_t id;     /* [intake lock] until taken, then [coordinator]; DT_ID_NONE: not cached */
 
     /* The coordinator's. */

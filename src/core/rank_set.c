@@ -44,6 +44,24 @@ int dt_rank_set_add(dt_rank_set_t *set, int rank)
     return 1;
 }
 
+void dt_rank_set_subtract(dt_rank_set_t *result, const dt_rank_set_t *a, const dt_rank_set_t *b)
+{
+    result->count = 0;
+    for (size_t w = 0; w < words(a->size); w++) {
+        result->bits[w] = a->bits[w] & ~(b ? b->bits[w] : 0);
+        result->count += __builtin_popcountll(result->bits[w]);
+    }
+}
+
+int dt_rank_set_is_covered(const dt_rank_set_t *set, const dt_rank_set_t *a, const dt_rank_set_t *b)
+{
+    for (size_t w = 0; w < words(set->size); w++) {
+        if (set->bits[w] & ~(a->bits[w] | b->bits[w]))
+            return 0;
+    }
+    return 1;
+}
+
 /* The first rank at or after `from` whose membership is `wanted`; size when there is none. */
 static int find(const dt_rank_set_t *set, int from, int wanted)
 {

@@ -18,6 +18,12 @@ int dt_rank_set_has(const dt_rank_set_t *set, int rank);
 /* 1 when the rank was not in it before. */
 int dt_rank_set_add(dt_rank_set_t *set, int rank);
 
+/* Sets of the same size: result = a without those in b; b may be NULL. */
+void dt_rank_set_subtract(dt_rank_set_t *result, const dt_rank_set_t *a, const dt_rank_set_t *b);
+/* 1 when every rank of `set` is in a or in b. */
+int dt_rank_set_is_covered(const dt_rank_set_t *set, const dt_rank_set_t *a,
+                           const dt_rank_set_t *b);
+
 /* Writes "rank 3" or "ranks 0-2, 5" (the set, or the ranks that are not in it), cut with "…" where
  * it does not fit, and returns text. */
 const char *dt_rank_set_describe(const dt_rank_set_t *set, int missing, char *text, size_t cap);

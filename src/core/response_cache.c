@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "core/pset_key.h"
+#include "core/stand_in.h"
 #include "core/wire.h"
 
 static void name_free(dt_name_t *name)
@@ -82,6 +84,28 @@ int dt_response_cache_learn(dt_name_t *name, const dt_signature_t *signature, ui
     return 0;
 }
 
+void dt_response_cache_forget(dt_response_cache_t *cache, int32_t pset)
+{
+    /* Collected first, since the map must not change while it is walked. */
+    dt_name_t *forgotten = NULL;
+    size_t at = 0;
+    for (dt_name_t *name; (name = dt_map_next(&cache->names, &at));) {
+        if (name->num_cached > 0 && dt_pset_key_read(name->text, name->length, NULL) == pset) {
+            name->next = forgotten;
+            forgotten = name;
+        }
+    }
+    while (forgotten) {
+        dt_name_t *name = forgotten;
+        forgotten = name->next;
+        if (name->cached != &name->first)
+            dt_free(name->cached);
+        name->cached = &name->first;
+        name->num_cached = 0;
+        dt_response_cache_drop(cache, name);
+    }
+}
+
 void dt_response_cache_drop(dt_response_cache_t *cache, dt_name_t *name)
 {
     if (name->in_flight || name->num_cached > 0)
@@ -90,7 +114,9 @@ void dt_response_cache_drop(dt_response_cache_t *cache, dt_name_t *name)
     name_free(name);
 }
 
-const char *dt_operation_name(const dt_operation_t *operation)
+const char *dt_operation_key(const dt_operation_t *operation)
 {
+    if (operation->stand_in)
+        return operation->stand_in->key;
     return operation->name ? operation->name->text : "";
 }

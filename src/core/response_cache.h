@@ -1,7 +1,7 @@
 /*
  * response_cache.h - a rank's half of the cache: for each name, the signatures that rank 0 has
- * given an id. Grows as needed, forgets nothing that has an id; a name
- * without one is dropped when its operation is done. Not thread-safe: the intake's lock is held.
+ * given an id. Grows as needed, forgets what has an id only with its process set; a name without
+ * one is dropped when its operation is done. Not thread-safe: the intake's lock is held.
  */
 #ifndef DT_CORE_RESPONSE_CACHE_H
 #define DT_CORE_RESPONSE_CACHE_H
@@ -20,15 +20,16 @@ struct dt_name {
     int num_cached;
     dt_cached_signature_t *cached; /* num_cached; `first` as long as that is enough */
     dt_cached_signature_t first;
-    char text[]; /* zero-terminated */
+    struct dt_name *next; /* of those that are being forgotten */
+    char text[];          /* zero-terminated */
 };
 
 typedef struct dt_response_cache {
     dt_map_t names; /* text → dt_name_t */
 } dt_response_cache_t;
 
-/* The name of an operation in flight, for a text; "" for one that has none. */
-const char *dt_operation_name(const dt_operation_t *operation);
+/* The key (pset_key.h) of an operation in flight, for a text; "" for a bystander. */
+const char *dt_operation_key(const dt_operation_t *operation);
 
 void dt_response_cache_free(dt_response_cache_t *cache);
 
@@ -42,6 +43,9 @@ uint32_t dt_response_cache_id(const dt_name_t *name, const dt_signature_t *signa
 
 /* Notes the id that rank 0 gave to a name with a signature. 0, or -1: memory ran out. */
 int dt_response_cache_learn(dt_name_t *name, const dt_signature_t *signature, uint32_t id);
+
+/* Forgets the ids of names on a process set, and these names unless they are in flight. */
+void dt_response_cache_forget(dt_response_cache_t *cache, int32_t pset);
 
 /* Drops a name that is not in flight and has no id; leaves any other alone. */
 void dt_response_cache_drop(dt_response_cache_t *cache, dt_name_t *name);

@@ -20,10 +20,7 @@ static dtrain_status_t no_memory(void)
 
 static void operations_done(void *context, dt_operation_t *const *operations, int n)
 {
-    if (operations[0]->is_bystander) /* which is never fused */
-        dt_complete(context, operations[0], DTRAIN_OK, NULL);
-    else
-        dt_complete_well(context, operations, n);
+    dt_complete_well(context, operations, n);
 }
 
 static void operation_failed(void *context, dt_operation_t *operation, dtrain_status_t status,
@@ -73,19 +70,23 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     dt_user_memory_init(&runtime->memory, runtime->world.backend);
     dt_plan_policy_t policy = {.threshold = config->fusion_threshold,
                                .tensor_limit = config->fusion_tensor_limit};
-    dt_ranks_t ranks = {.rank = topology->rank, .size = topology->size};
-    dt_executor_init(&runtime->executor, runtime->world.backend, ranks, &policy, operations_done,
-                     operation_failed, runtime);
-    runtime->handles = dt_handle_table_create();
-    if (topology->rank == 0)
-        runtime->negotiator = dt_negotiator_create(topology);
+    dtrain_status_t status = dt_psets_init(&runtime->psets, &runtime->world, &policy,
+                                           operations_done, operation_failed, runtime);
     dt_baton_init(runtime);
-    if (!runtime->handles || (topology->rank == 0 && !runtime->negotiator) ||
-        dt_baton_start(runtime)) {
-        dt_runtime_destroy(runtime);
-        return no_memory();
-    }
-    dtrain_status_t status = start_detector(runtime);
+    runtime->handles = dt_handle_table_create();
+    if (status == DTRAIN_OK && topology->rank == 0)
+        runtime->negotiator = dt_negotiator_create(topology, &runtime->psets);
+    if (status == DTRAIN_OK && (!runtime->handles || (topology->rank == 0 && !runtime->negotiator)))
+        status = no_memory();
+    if (status == DTRAIN_OK)
+        status = dt_psets_configure(&runtime->psets, config->process_sets);
+    /* All ranks have this setting, and leave alike. */
+    if (status == DTRAIN_ERR_CONFIG)
+        atomic_store(&runtime->phase, DT_PHASE_FAREWELL);
+    if (status == DTRAIN_OK && dt_baton_start(runtime))
+        status = no_memory();
+    if (status == DTRAIN_OK)
+        status = start_detector(runtime);
     if (status != DTRAIN_OK) {
         dt_runtime_destroy(runtime);
         return status;
@@ -136,18 +137,19 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     report_handles(runtime);
     dt_fault_point(DT_FAULT_SHUTDOWN_LEAVE);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
-    dt_executor_abandon(&runtime->executor);
+    dt_psets_abandon(&runtime->psets);
     leave_detector(runtime);
+    dt_psets_leave(&runtime->psets, is_clean);
     dt_world_close(&runtime->world, is_clean);
     /* Until here peers may have written to what was given up. */
-    dt_executor_free(&runtime->executor);
+    dt_psets_free(&runtime->psets);
     dt_user_memory_free_all(&runtime->memory);
     dt_negotiator_free(runtime->negotiator);
     dt_intake_free(&runtime->intake);
     dt_id_table_free(&runtime->by_id);
     dt_handle_table_free(runtime->handles);
     dt_buffer_free(&runtime->message);
-    dt_free(runtime->agreed);
+    dt_buffer_free(&runtime->part);
     dt_free(runtime->abort_text);
     dt_free(runtime->end_text);
     dt_baton_free(runtime);
@@ -393,6 +395,28 @@ dtrain_status_t dt_runtime_recv_splits(dt_runtime_t *runtime, dtrain_handle_t ha
                        runtime->world.topology.size);
     if (dt_handle_splits(runtime->handles, operation, handle, splits, n))
         return stale(handle);
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_runtime_result(dt_runtime_t *runtime, dtrain_handle_t handle, dt_kind_t kind,
+                                  int *result)
+{
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    if (!operation)
+        return stale(handle);
+    if (operation->signature.kind != kind)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the handle is not that of a %s",
+                       dt_kind_name((uint8_t)kind));
+    if (!is_done(runtime, operation))
+        return DTRAIN_IN_PROGRESS;
+    int value = operation->result;
+    dtrain_status_t status;
+    char text[DT_ERROR_MAX];
+    if (dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))
+        return stale(handle);
+    if (status != DTRAIN_OK)
+        return dt_fail(status, "%s", text);
+    *result = value;
     return DTRAIN_OK;
 }
 

@@ -19,6 +19,7 @@
 #include "core/id_table.h"
 #include "core/intake.h"
 #include "core/negotiator.h"
+#include "core/pset.h"
 #include "core/user_memory.h"
 
 /* Where a world stands. */
@@ -35,6 +36,7 @@ struct dt_runtime {
     dt_handle_table_t *handles;
     dt_intake_t intake;
     dt_user_memory_t memory;
+    dt_psets_t psets;
     dt_baton_t baton;
 
     /* What callers ask of the coordinator. */
@@ -59,17 +61,15 @@ struct dt_runtime {
     dt_operation_list_t called;  /* done but for their callbacks */
     dt_id_table_t by_id;         /* those of `pending` that have an id */
     dt_negotiator_t *negotiator; /* on rank 0, else NULL */
-    dt_executor_t executor;
-    dt_buffer_t message;     /* being written */
-    dt_operation_t **agreed; /* scratch: a verdict's operations */
-    uint32_t agreed_capacity;
-    int64_t check_ns;         /* when deadlines are to be looked at again */
-    int64_t data_ns;          /* when data last moved; 0: never */
-    int64_t linger_ns;        /* when the idle backend is called next */
-    _Atomic int has_said_bye; /* [atomic] written with the baton */
-    int lost_rank;            /* its control connection has ended */
-    int64_t lost_ns;          /* when that ends the world at the latest; 0: none is lost */
-    int is_unclean;           /* a rank died: nothing that needs all ranks may be called */
+    dt_buffer_t message;         /* being written */
+    dt_buffer_t part;            /* what of a verdict concerns one rank */
+    int64_t check_ns;            /* when deadlines are to be looked at again */
+    int64_t data_ns;             /* when data last moved; 0: never */
+    int64_t linger_ns;           /* when the idle backend is called next */
+    _Atomic int has_said_bye;    /* [atomic] written with the baton */
+    int lost_rank;               /* its control connection has ended */
+    int64_t lost_ns;             /* when that ends the world at the latest; 0: none is lost */
+    int is_unclean;              /* a rank died: nothing that needs all ranks may be called */
 };
 
 /*
@@ -82,13 +82,16 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
 /* An operation as a caller states it; checked here. */
 typedef struct dt_submission {
     dt_kind_t kind;
-    const dtrain_tensor_t *tensor;   /* NULL for a barrier */
+    const dtrain_tensor_t *tensor;   /* NULL where there are no data */
     const dtrain_options_t *options; /* or NULL */
     int root;                        /* or a transfer's other rank */
     int will_wait;                   /* the caller waits at once: the thread need not be woken */
     int is_receiver;                 /* of a transfer */
     const int64_t *splits;           /* an alltoall's, num_splits of them; or NULL */
     int num_splits;
+    const int *ranks; /* PSET_ADD: num_ranks */
+    int num_ranks;
+    dtrain_pset_t pset; /* PSET_REMOVE; elsewhere the options have it */
     /* The group it belongs to, filled in by dt_runtime_submit_group; all 0: none. */
     uint64_t group;
     uint32_t group_size, group_index;
@@ -117,6 +120,10 @@ dtrain_status_t dt_runtime_may_block(const dt_runtime_t *runtime, const char *ca
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle);
 dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t handle, char *text,
                                         size_t cap);
+/* The number that an operation of `kind`, done and well, came to. INVALID_HANDLE; INVALID_ARGUMENT
+ * for another kind; IN_PROGRESS; its own status when it failed. */
+dtrain_status_t dt_runtime_result(dt_runtime_t *runtime, dtrain_handle_t handle, dt_kind_t kind,
+                                  int *result);
 dtrain_status_t dt_runtime_abort(dt_runtime_t *runtime, int code, const char *why);
 
 /* Says goodbye and waits for all ranks; then only destroy may follow. RANK_LOST or ABORTED when

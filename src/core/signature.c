@@ -15,7 +15,7 @@ const dt_kind_traits_t *dt_kind_traits(uint8_t kind)
         [0] = {.name = "operation"},
         [DT_KIND_ALLREDUCE] = {.name = "allreduce", .reduces = 1},
         [DT_KIND_BROADCAST] = {.name = "broadcast", .has_root = 1},
-        [DT_KIND_BARRIER] = {.name = "barrier"},
+        [DT_KIND_BARRIER] = {.name = "barrier", .is_control = 1},
         [DT_KIND_ALLGATHER] = {.name = "allgather", .deals_rows = 1, .rows_differ = 1},
         [DT_KIND_REDUCESCATTER] = {.name = "reducescatter", .reduces = 1, .deals_rows = 1},
         [DT_KIND_ALLTOALL] = {.name = "alltoall", .deals_rows = 1, .rows_differ = 1},
@@ -23,6 +23,9 @@ const dt_kind_traits_t *dt_kind_traits(uint8_t kind)
         [DT_KIND_GATHER] = {.name = "gather", .has_root = 1, .deals_rows = 1, .rows_differ = 1},
         [DT_KIND_SCATTER] = {.name = "scatter", .has_root = 1, .deals_rows = 1},
         [DT_KIND_TRANSFER] = {.name = "transfer", .has_root = 1},
+        [DT_KIND_JOIN] = {.name = "join", .is_control = 1},
+        [DT_KIND_PSET_ADD] = {.name = "dtrain_pset_add", .is_control = 1},
+        [DT_KIND_PSET_REMOVE] = {.name = "dtrain_pset_remove", .is_control = 1},
     };
     return &traits[kind <= DT_KIND_LAST ? kind : 0];
 }
@@ -152,10 +155,7 @@ static dtrain_status_t check_ranks(const dt_signature_t *signature, const char *
 dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *name, int size)
 {
     const char *kind = dt_kind_name(signature->kind);
-    if (signature->pset != DTRAIN_PSET_WORLD)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': there is no process set %d", kind,
-                       name, signature->pset);
-    if (signature->kind == DT_KIND_BARRIER)
+    if (dt_kind_traits(signature->kind)->is_control)
         return DTRAIN_OK;
     if (signature->device != DTRAIN_DEVICE_CPU)
         return dt_fail(DTRAIN_ERR_UNSUPPORTED,
@@ -236,7 +236,7 @@ const char *dt_signature_difference(const dt_signature_t *a, const dt_signature_
 const char *dt_signature_describe(const dt_signature_t *signature, char *text, size_t cap)
 {
     text[0] = '\0';
-    if (signature->kind == DT_KIND_BARRIER)
+    if (dt_kind_traits(signature->kind)->is_control)
         return text;
     char shape[256];
     describe_shape(signature, shape, sizeof shape);

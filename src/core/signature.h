@@ -17,10 +17,13 @@ typedef enum dt_kind {
     DT_KIND_REDUCE = 7,
     DT_KIND_GATHER = 8,
     DT_KIND_SCATTER = 9,
-    DT_KIND_TRANSFER = 10 /* a send and a receive */
+    DT_KIND_TRANSFER = 10, /* a send and a receive */
+    DT_KIND_JOIN = 11,
+    DT_KIND_PSET_ADD = 12,
+    DT_KIND_PSET_REMOVE = 13
 } dt_kind_t;
 
-#define DT_KIND_LAST DT_KIND_TRANSFER
+#define DT_KIND_LAST DT_KIND_PSET_REMOVE
 
 /* What kinds have in common. */
 typedef struct dt_kind_traits {
@@ -28,6 +31,7 @@ typedef struct dt_kind_traits {
     unsigned reduces : 1;     /* has a reduction and scales */
     unsigned has_root : 1;    /* a transfer's is the sender */
     unsigned deals_rows : 1;  /* needs a first dimension */
+    unsigned is_control : 1;  /* has no data: it is complete once it is agreed */
     unsigned rows_differ : 1; /* which may differ by rank, so that the output's size is not known */
 } dt_kind_traits_t;
 
@@ -37,10 +41,10 @@ const dt_kind_traits_t *dt_kind_traits(uint8_t kind);
 typedef struct dt_signature {
     uint8_t kind;  /* dt_kind_t */
     uint8_t op;    /* dtrain_op_t; 0 where the kind has none */
-    uint8_t dtype; /* dtrain_dtype_t; 0 for a barrier */
+    uint8_t dtype; /* dtrain_dtype_t; 0 where there are no data */
     uint8_t ndim;
     int32_t device;
-    int32_t root;
+    int32_t root; /* a rank of the world; in the verdict on a JOIN the last that joined */
     int32_t pset;
     int32_t peer; /* a transfer's receiver */
     /* Ranks need not agree on it: the highest counts. Here, so that an id stands for it too. */
@@ -67,8 +71,8 @@ int64_t dt_signature_count(const dt_signature_t *signature);
 /* Elements of one row, of a shape that has rows and a count. */
 int64_t dt_signature_row_count(const dt_signature_t *signature);
 
-/* OK, or INVALID_ARGUMENT / UNSUPPORTED with a text, for `size` ranks and a dtype that exists.
- * `name` is for the text. */
+/* OK, or INVALID_ARGUMENT / UNSUPPORTED with a text, for a world of `size` ranks and a dtype that
+ * exists. `name` is for the text. The process set is not looked at. */
 dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *name, int size);
 
 /*
@@ -78,7 +82,7 @@ dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *
 const char *dt_signature_difference(const dt_signature_t *a, const dt_signature_t *b, char *a_value,
                                     char *b_value, size_t cap);
 
-/* Writes "float32 [3, 4]" for the stall report and returns text; "" for a barrier. */
+/* Writes "float32 [3, 4]" for the stall report and returns text; "" without data. */
 const char *dt_signature_describe(const dt_signature_t *signature, char *text, size_t cap);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "core/operand.h"
+#include "core/pset_key.h"
 #include "core/response_cache.h"
 
 /* How a rank fares with an operation's output. Sent as int64. */
@@ -94,7 +95,7 @@ static answer_t arrange(dt_operation_t *operation, dt_ranks_t ranks)
         answer.fate = FATE_TOO_LARGE;
         return answer;
     }
-    if (signature->kind == DT_KIND_GATHER && signature->root != ranks.rank)
+    if (signature->kind == DT_KIND_GATHER && operation->root != ranks.rank)
         rows = answer.needed = 0;
     operation->out_rows = rows;
     if (answer.needed == 0)
@@ -183,8 +184,10 @@ dt_operation_t *dt_sizes_operation(const dt_staged_t *staged, int i)
 static void explain(const dt_operation_t *operation, int rank, const answer_t *answer, char *text,
                     size_t cap)
 {
-    int used = snprintf(text, cap, "%s '%.200s': ", dt_kind_name(operation->signature.kind),
-                        dt_operation_name(operation));
+    char what[DT_KEY_TEXT_MAX];
+    const char *key = dt_operation_key(operation);
+    int used = snprintf(text, cap, "%s %s: ", dt_kind_name(operation->signature.kind),
+                        dt_pset_key_describe(key, strlen(key), what, sizeof what));
     text += used;
     cap -= (size_t)used;
     switch ((fate_t)answer->fate) {

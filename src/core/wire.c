@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "core/pset_key.h"
+
 /* Little-endian hosts only so far: the values are copied as they are. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is little-endian");
 
@@ -179,14 +181,14 @@ void dt_put_request(dt_buffer_t *buffer, const dt_request_t *request)
     dt_put_text(buffer, request->name, request->name_length);
     if (request->status == DTRAIN_OK)
         dt_put_signature(buffer, &request->signature);
-    else
+    if (request->status != DTRAIN_OK || request->signature.kind == DT_KIND_PSET_ADD)
         dt_put_text(buffer, request->text, request->text_length);
 }
 
 /* Names come from ranks that checked them; anything else is no message of ours. */
 static void check_name(dt_reader_t *reader, size_t length)
 {
-    if (length == 0 || length > DTRAIN_NAME_MAX)
+    if (length == 0 || length > DT_KEY_MAX)
         reader->failed = 1;
 }
 
@@ -196,12 +198,27 @@ int dt_get_request(dt_reader_t *reader, dt_request_t *request)
     request->status = (int32_t)dt_get_u32(reader);
     request->name = dt_get_text(reader, &request->name_length);
     check_name(reader, request->name_length);
-    if (request->status == DTRAIN_OK)
-        return dt_get_signature(reader, &request->signature);
+    if (request->status == DTRAIN_OK) {
+        dt_get_signature(reader, &request->signature);
+        if (request->signature.kind != DT_KIND_PSET_ADD)
+            return reader->failed ? -1 : 0;
+    }
     request->text = dt_get_text(reader, &request->text_length);
     if (request->status > 0)
         reader->failed = 1;
     return reader->failed ? -1 : 0;
+}
+
+static void put_absent(dt_buffer_t *buffer, const dt_entry_t *entry)
+{
+    dt_put_u32(buffer, entry->num_absent);
+    dt_buffer_append(buffer, entry->absent, (size_t)entry->num_absent * sizeof(uint32_t));
+}
+
+static void get_absent(dt_reader_t *reader, dt_entry_t *entry)
+{
+    entry->num_absent = dt_get_u32(reader);
+    entry->absent = take(reader, (size_t)entry->num_absent * sizeof(uint32_t));
 }
 
 void dt_put_entry(dt_buffer_t *buffer, const dt_entry_t *entry)
@@ -215,13 +232,13 @@ void dt_put_entry(dt_buffer_t *buffer, const dt_entry_t *entry)
         dt_put_u32(buffer, entry->id);
         dt_put_text(buffer, entry->name, entry->name_length);
         dt_put_signature(buffer, &entry->signature);
+        put_absent(buffer, entry);
         break;
     case DT_ENTRY_ERROR:
         dt_put_u32(buffer, (uint32_t)entry->status);
         dt_put_text(buffer, entry->name, entry->name_length);
         dt_put_text(buffer, entry->text, entry->text_length);
-        dt_put_u32(buffer, entry->num_absent);
-        dt_buffer_append(buffer, entry->absent, (size_t)entry->num_absent * sizeof(uint32_t));
+        put_absent(buffer, entry);
         break;
     }
 }
@@ -239,14 +256,14 @@ int dt_get_entry(dt_reader_t *reader, dt_entry_t *entry)
         entry->name = dt_get_text(reader, &entry->name_length);
         check_name(reader, entry->name_length);
         dt_get_signature(reader, &entry->signature);
+        get_absent(reader, entry);
         break;
     case DT_ENTRY_ERROR:
         entry->status = (int32_t)dt_get_u32(reader);
         entry->name = dt_get_text(reader, &entry->name_length);
         check_name(reader, entry->name_length);
         entry->text = dt_get_text(reader, &entry->text_length);
-        entry->num_absent = dt_get_u32(reader);
-        entry->absent = take(reader, (size_t)entry->num_absent * sizeof(uint32_t));
+        get_absent(reader, entry);
         if (entry->status >= 0)
             reader->failed = 1;
         break;

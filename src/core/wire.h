@@ -6,6 +6,7 @@
  *                             that have no bit yet, operations given up after their deadline
  *   VERDICT   rank 0 → ranks  operations that all ranks agreed on, in the order in which every
  *                             rank starts them, and operations that failed
+ *   PART      rank 0 → ranks  a VERDICT of which every rank is told its own part
  *   BYE       rank → rank 0   the rank has called dtrain_shutdown
  *   FAREWELL  rank 0 → ranks  all ranks have; nothing follows
  *   ABORT     rank → rank 0   this rank ends the world: status and text
@@ -32,7 +33,8 @@ typedef enum dt_message {
     DT_MESSAGE_BYE = 3,
     DT_MESSAGE_FAREWELL = 4,
     DT_MESSAGE_ABORT = 5,
-    DT_MESSAGE_GONE = 6
+    DT_MESSAGE_GONE = 6,
+    DT_MESSAGE_PART = 7
 } dt_message_t;
 
 /* Reading. After the first read past the end `failed` is set and all reads give zeros. */
@@ -76,8 +78,8 @@ int dt_get_header(dt_reader_t *reader);
 typedef struct dt_request {
     const char *name;
     size_t name_length;
-    int32_t status; /* OK; else the rank refused the call, and `text` says why */
-    const char *text;
+    int32_t status;   /* OK; else the rank refused the call, and `text` says why */
+    const char *text; /* a set's definition in a PSET_ADD that is OK; else only in a refused one */
     size_t text_length;
     dt_signature_t signature; /* when status is OK */
 } dt_request_t;
@@ -88,7 +90,8 @@ int dt_get_request(dt_reader_t *reader, dt_request_t *request);
 /* VERDICT: header, u32 entries, each: */
 typedef enum dt_entry_kind {
     DT_ENTRY_CACHED = 1, /* u32 id */
-    DT_ENTRY_NEW = 2,    /* u32 id (or DT_ID_NONE), the name, the signature */
+    DT_ENTRY_NEW = 2,    /* u32 id (or DT_ID_NONE), the name, the signature, u32 ranks that have
+                            joined and not reported it, and these as u32 */
     DT_ENTRY_ERROR = 3   /* i32 status, the name, the text, u32 ranks that it is not about (they
                             had not reported it when rank 0 decided), and these as u32 */
 } dt_entry_kind_t;
@@ -109,7 +112,7 @@ typedef struct dt_entry {
 void dt_put_entry(dt_buffer_t *buffer, const dt_entry_t *entry);
 int dt_get_entry(dt_reader_t *reader, dt_entry_t *entry);
 
-/* 1 when an error is not about this rank. */
+/* 1 when an error is not about this rank, or it has joined instead. */
 int dt_entry_excludes(const dt_entry_t *entry, int rank);
 
 /* ABORT and GONE: header, i32 status, text. */

@@ -252,6 +252,7 @@ static dtrain_options_t options_of(const engine_op_t *op)
 {
     dtrain_options_t options = {.struct_size = sizeof options,
                                 .op = op->op,
+                                .pset = op->pset,
                                 .prescale = op->prescale,
                                 .postscale = op->postscale,
                                 .priority = op->priority,
@@ -274,7 +275,7 @@ static dtrain_status_t submit(engine_rank_t *self, const engine_op_t *op, int wi
                                   .num_splits = op->num_splits ? op->num_splits : self->size,
                                   .is_receiver = op->is_receiver,
                                   .will_wait = will_wait};
-    if (submission.kind == DT_KIND_BARRIER)
+    if (submission.kind == DT_KIND_BARRIER || submission.kind == DT_KIND_JOIN)
         submission.tensor = NULL;
     return dt_runtime_submit(self->runtime, &submission, handle);
 }
@@ -313,6 +314,40 @@ dtrain_status_t engine_do(engine_rank_t *self, const engine_op_t *op)
     dtrain_handle_t handle;
     dtrain_status_t status = submit(self, op, 1, &handle);
     return status == DTRAIN_OK ? engine_finish(self, handle) : status;
+}
+
+static dtrain_status_t run(engine_rank_t *self, dt_submission_t *submission, int *result)
+{
+    dtrain_handle_t handle;
+    submission->will_wait = 1;
+    dtrain_status_t status = dt_runtime_submit(self->runtime, submission, &handle);
+    if (status != DTRAIN_OK)
+        return status;
+    status = dt_runtime_wait(self->runtime, handle, -1);
+    if (status == DTRAIN_OK)
+        status = dt_runtime_result(self->runtime, handle, submission->kind, result);
+    dt_runtime_release(self->runtime, handle);
+    return status;
+}
+
+dtrain_status_t engine_pset_add(engine_rank_t *self, const int *ranks, int n, dtrain_pset_t *pset)
+{
+    dt_submission_t submission = {.kind = DT_KIND_PSET_ADD, .ranks = ranks, .num_ranks = n};
+    return run(self, &submission, pset);
+}
+
+dtrain_status_t engine_pset_remove(engine_rank_t *self, dtrain_pset_t pset)
+{
+    int none;
+    dt_submission_t submission = {.kind = DT_KIND_PSET_REMOVE, .pset = pset};
+    return run(self, &submission, &none);
+}
+
+dtrain_status_t engine_join(engine_rank_t *self, dtrain_pset_t pset, int *last_rank)
+{
+    dtrain_options_t options = {.struct_size = sizeof options, .pset = pset};
+    dt_submission_t submission = {.kind = DT_KIND_JOIN, .options = &options};
+    return run(self, &submission, last_rank);
 }
 
 void engine_check_works(engine_rank_t *self, const char *name)

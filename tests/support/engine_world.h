@@ -83,6 +83,7 @@ typedef struct engine_op {
     dtrain_dtype_t dtype; /* 0: float32 */
     dtrain_op_t op;
     int root;
+    dtrain_pset_t pset;
     int timeout_ms;
     double prescale, postscale;
     int ndim;             /* with shape; 0 and no shape: one dimension of `count` */
@@ -111,6 +112,12 @@ dtrain_status_t engine_do(engine_rank_t *self, const engine_op_t *op);
 
 /* An allreduce over all ranks whose result is checked: does the world still work? */
 void engine_check_works(engine_rank_t *self, const char *name);
+
+/* ---- Process sets and join: blocking, as the public calls --------------------------------- */
+
+dtrain_status_t engine_pset_add(engine_rank_t *self, const int *ranks, int n, dtrain_pset_t *pset);
+dtrain_status_t engine_pset_remove(engine_rank_t *self, dtrain_pset_t pset);
+dtrain_status_t engine_join(engine_rank_t *self, dtrain_pset_t pset, int *last_rank);
 
 /* ---- Meeting outside the library ------------------------------------------------------- */
 

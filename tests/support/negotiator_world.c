@@ -12,13 +12,39 @@
 
 #include "base/memory.h"
 
+/* Backends are needed only to be there: no data move. */
+static void free_backend(dt_backend_t *backend, int clean)
+{
+    (void)clean;
+    dt_free(backend);
+}
+
+static dtrain_status_t make_backend(dt_backend_t *backend, const int *ranks, int num_ranks, int set,
+                                    dt_backend_t **made)
+{
+    static const dt_backend_ops_t ops = {
+        .name = "none", .destroy = free_backend, .subset = make_backend};
+    (void)backend, (void)ranks, (void)num_ranks, (void)set;
+    *made = dt_calloc(1, sizeof **made);
+    assert_non_null(*made);
+    (*made)->ops = &ops;
+    return DTRAIN_OK;
+}
+
 void world_open(negotiator_world_t *world, int size)
 {
     memset(world, 0, sizeof *world);
+    dt_backend_t *none;
+    assert_int_equal(make_backend(NULL, NULL, 0, 0, &none), DTRAIN_OK);
+    world->joined.backend = none;
     dt_peer_t *peers = dt_calloc((size_t)size, sizeof *peers);
     assert_non_null(peers);
-    assert_int_equal(dt_topology_make(&world->topology, 0, size, peers), DTRAIN_OK);
-    world->negotiator = dt_negotiator_create(&world->topology);
+    assert_int_equal(dt_topology_make(&world->joined.topology, 0, size, peers), DTRAIN_OK);
+    world->topology = world->joined.topology;
+    dt_plan_policy_t policy = {.threshold = 1};
+    assert_int_equal(dt_psets_init(&world->psets, &world->joined, &policy, NULL, NULL, NULL),
+                     DTRAIN_OK);
+    world->negotiator = dt_negotiator_create(&world->joined.topology, &world->psets);
     assert_non_null(world->negotiator);
     world->now_ns = 1000;
     world->room = INT64_MAX;
@@ -27,9 +53,19 @@ void world_open(negotiator_world_t *world, int size)
 void world_close(negotiator_world_t *world)
 {
     dt_negotiator_free(world->negotiator);
-    dt_topology_free(&world->topology);
+    dt_psets_leave(&world->psets, 1);
+    dt_psets_free(&world->psets);
+    dt_world_close(&world->joined, 1);
     dt_buffer_free(&world->report);
+    dt_buffer_free(&world->part);
     dt_buffer_free(&world->verdict);
+}
+
+dtrain_pset_t add_pset(negotiator_world_t *world, const int *ranks, int n)
+{
+    int32_t id = -1;
+    assert_int_equal(dt_psets_add(&world->psets, ranks, n, &id), DTRAIN_OK);
+    return id;
 }
 
 dt_signature_t allreduce_of(int64_t count)
@@ -133,6 +169,19 @@ static void take_entry(dt_reader_t *reader, int size, entry_t *out)
         out->absent |= (uint64_t)dt_entry_excludes(&entry, rank) << rank;
 }
 
+/* Takes a message apart. */
+static int take_entries(negotiator_world_t *world, const dt_buffer_t *message, dt_message_t type)
+{
+    dt_reader_t reader = dt_reader_make(message->data, message->length);
+    assert_int_equal(dt_get_header(&reader), type);
+    world->num_entries = (int)dt_get_u32(&reader);
+    assert_in_range(world->num_entries, 1, ENTRIES_MAX);
+    for (int i = 0; i < world->num_entries; i++)
+        take_entry(&reader, world->topology.size, &world->entries[i]);
+    assert_true(reader.at == reader.end);
+    return world->num_entries;
+}
+
 int take_verdict(negotiator_world_t *world)
 {
     dt_buffer_clear(&world->verdict);
@@ -142,14 +191,17 @@ int take_verdict(negotiator_world_t *world)
         assert_int_equal(world->verdict.length, 0);
         return 0;
     }
-    dt_reader_t reader = dt_reader_make(world->verdict.data, world->verdict.length);
-    assert_int_equal(dt_get_header(&reader), DT_MESSAGE_VERDICT);
-    assert_int_equal(dt_get_u32(&reader), world->num_entries);
-    assert_in_range(world->num_entries, 1, ENTRIES_MAX);
-    for (int i = 0; i < world->num_entries; i++)
-        take_entry(&reader, world->topology.size, &world->entries[i]);
-    assert_true(reader.at == reader.end);
+    take_entries(world, &world->verdict, DT_MESSAGE_VERDICT);
     return world->num_entries;
+}
+
+int take_part(negotiator_world_t *world, int rank)
+{
+    if (!dt_negotiator_part(world->negotiator, rank, &world->verdict, &world->part))
+        return take_entries(world, &world->verdict, DT_MESSAGE_VERDICT);
+    if (world->part.length == 0)
+        return 0;
+    return take_entries(world, &world->part, DT_MESSAGE_PART);
 }
 
 const entry_t *take_one(negotiator_world_t *world)

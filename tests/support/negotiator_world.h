@@ -20,17 +20,22 @@ typedef struct entry {
 } entry_t;
 
 typedef struct negotiator_world {
-    dt_topology_t topology;
+    dt_world_t joined;
+    dt_topology_t topology; /* of `joined` */
+    dt_psets_t psets;
     dt_negotiator_t *negotiator;
     int64_t now_ns;
     int64_t room; /* of the next verdict; world_open: unlimited */
-    dt_buffer_t report, verdict;
+    dt_buffer_t report, verdict, part;
     int num_entries;
     entry_t entries[ENTRIES_MAX]; /* of the last verdict */
 } negotiator_world_t;
 
 void world_open(negotiator_world_t *world, int size);
 void world_close(negotiator_world_t *world);
+
+/* Adds a process set, as a verdict would. */
+dtrain_pset_t add_pset(negotiator_world_t *world, const int *ranks, int n);
 
 /* A float32 allreduce of `count` elements. */
 dt_signature_t allreduce_of(int64_t count);
@@ -56,5 +61,8 @@ const entry_t *take_one(negotiator_world_t *world);
 
 /* All ranks report the name; returns the verdict's one entry. */
 const entry_t *agree(negotiator_world_t *world, const char *name, const dt_signature_t *signature);
+
+/* The part of the last verdict that `rank` is told, over the entries; 0 when it is told nothing. */
+int take_part(negotiator_world_t *world, int rank);
 
 #endif

@@ -19,7 +19,7 @@
  * Its size and the fields up to library_version never change, so that versions that differ in
  * everything else still understand that they do.
  */
-#define DT_MPI_HELLO_BYTES 1024
+#define DT_MPI_HELLO_BYTES 2048
 
 typedef struct dt_mpi_hello_fields {
     char magic[8];

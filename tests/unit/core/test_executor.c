@@ -139,6 +139,7 @@ static dt_operation_t *put(bench_t *bench, int64_t count)
     operation->out = bench->out[i];
     operation->count = count;
     operation->bytes = count * 4;
+    operation->divisor = 4;
     for (int k = 0; k < count; k++)
         bench->in[i][k] = 100 * i + k;
     bench->agreed[i] = operation;
@@ -250,7 +251,7 @@ static void test_executor_passes_on_what_is_to_be_computed(void **state)
     scaled->signature.prescale = 0.5;
     scaled->signature.postscale = 3;
     broadcast->signature.kind = DT_KIND_BROADCAST;
-    broadcast->signature.root = 2;
+    broadcast->root = 2;
     add_all(bench, 0);
     run_all(bench);
     const dt_collective_t *a = &bench->fake.tasks[0].collective;

@@ -239,12 +239,12 @@ static void test_negotiator_out_of_memory_is_an_error_and_no_leak(void **state)
         world_close(&world);
         assert_int_equal(memory_live(), before);
     }
-    for (int n = 1; n <= 4; n++) {
+    for (int n = 1; n <= 5; n++) {
         negotiator_world_t world;
         world_open(&world, 2);
         dt_negotiator_t *first = world.negotiator;
         memory_fail_at(n);
-        world.negotiator = dt_negotiator_create(&world.topology);
+        world.negotiator = dt_negotiator_create(&world.joined.topology, &world.psets);
         memory_fail_at(0);
         assert_null(world.negotiator);
         dt_negotiator_free(first);

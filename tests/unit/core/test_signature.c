@@ -156,8 +156,6 @@ static void test_signature_check_refuses_what_has_no_meaning(void **state)
     (void)state;
     dt_signature_t signature = make(2, 3, 5);
     assert_int_equal(dt_signature_check(&signature, "layer", 4), DTRAIN_OK);
-    signature.pset = 2;
-    refuse(signature, DTRAIN_ERR_INVALID_ARGUMENT, "process set 2");
     signature = make(1, -2, 0);
     refuse(signature, DTRAIN_ERR_INVALID_ARGUMENT, "[-2]");
     signature = make(2, 3, 5);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/pset_key.h"
 #include "core/wire.h"
 
 static const dt_signature_t full = {.kind = DT_KIND_ALLREDUCE,
@@ -111,17 +112,19 @@ static void write_cached(dt_buffer_t *buffer)
     dt_put_entry(buffer, &entry);
 }
 
+static const uint32_t absent_ranks[] = {1, 3, 4000000000};
+
 static void write_new(dt_buffer_t *buffer)
 {
     dt_entry_t entry = {.kind = DT_ENTRY_NEW,
                         .id = DT_ID_NONE,
                         .name = "layer.1",
                         .name_length = 7,
-                        .signature = full};
+                        .signature = full,
+                        .absent = (const uint8_t *)absent_ranks,
+                        .num_absent = 2};
     dt_put_entry(buffer, &entry);
 }
-
-static const uint32_t absent_ranks[] = {1, 3, 4000000000};
 
 static void write_error(dt_buffer_t *buffer)
 {
@@ -227,6 +230,27 @@ static void test_wire_request_comes_back(void **state)
     dt_buffer_free(&buffer);
 }
 
+static void test_wire_definition_of_a_process_set_comes_back(void **state)
+{
+    (void)state;
+    dt_request_t request = {.name = "dtrain.pset",
+                            .name_length = 11,
+                            .text = "0-3, 8",
+                            .text_length = 6,
+                            .signature = {.kind = DT_KIND_PSET_ADD, .prescale = 1, .postscale = 1}};
+    dt_request_t read;
+    dt_buffer_t buffer = {0};
+    dt_put_request(&buffer, &request);
+    dt_reader_t reader = dt_reader_make(buffer.data, buffer.length);
+    assert_int_equal(dt_get_request(&reader, &read), 0);
+    assert_int_equal(read.status, DTRAIN_OK);
+    assert_true(dt_signature_equal(&read.signature, &request.signature));
+    assert_int_equal(read.text_length, 6);
+    assert_memory_equal(read.text, "0-3, 8", 6);
+    assert_true(reader.at == reader.end);
+    dt_buffer_free(&buffer);
+}
+
 static void test_wire_entries_come_back(void **state)
 {
     (void)state;
@@ -244,6 +268,9 @@ static void test_wire_entries_come_back(void **state)
     assert_true(entry.id == DT_ID_NONE);
     assert_memory_equal(entry.name, "layer.1", 7);
     assert_true(dt_signature_equal(&entry.signature, &full));
+    assert_int_equal(entry.num_absent, 2);
+    for (int rank = 0; rank < 6; rank++)
+        assert_int_equal(dt_entry_excludes(&entry, rank), rank == 1 || rank == 3);
     assert_int_equal(dt_get_entry(&reader, &entry), 0);
     assert_int_equal(entry.kind, DT_ENTRY_ERROR);
     assert_int_equal(entry.status, DTRAIN_ERR_TIMEOUT);
@@ -409,7 +436,7 @@ static void test_wire_signature_that_no_rank_can_have_sent_fails(void **state)
 /* A request and an error with a name of some length. */
 static int request_fails(size_t name_length, int32_t status)
 {
-    char name[DTRAIN_NAME_MAX + 1];
+    char name[DT_KEY_MAX + 1];
     memset(name, 'n', sizeof name);
     dt_request_t request = {.name = name,
                             .name_length = name_length,
@@ -426,7 +453,7 @@ static int request_fails(size_t name_length, int32_t status)
 
 static int error_fails(size_t name_length, int32_t status)
 {
-    char name[DTRAIN_NAME_MAX + 1];
+    char name[DT_KEY_MAX + 1];
     memset(name, 'n', sizeof name);
     dt_entry_t entry = {.kind = DT_ENTRY_ERROR,
                         .name = name,
@@ -445,12 +472,12 @@ static void test_wire_names_are_as_long_as_names_may_be(void **state)
 {
     (void)state;
     assert_int_equal(request_fails(1, DTRAIN_OK), 0);
-    assert_int_equal(request_fails(DTRAIN_NAME_MAX, DTRAIN_ERR_MISMATCH), 0);
-    assert_int_equal(error_fails(DTRAIN_NAME_MAX, DTRAIN_ERR_MISMATCH), 0);
+    assert_int_equal(request_fails(DT_KEY_MAX, DTRAIN_ERR_MISMATCH), 0);
+    assert_int_equal(error_fails(DT_KEY_MAX, DTRAIN_ERR_MISMATCH), 0);
     assert_int_equal(request_fails(0, DTRAIN_OK), -1);
-    assert_int_equal(request_fails(DTRAIN_NAME_MAX + 1, DTRAIN_OK), -1);
+    assert_int_equal(request_fails(DT_KEY_MAX + 1, DTRAIN_OK), -1);
     assert_int_equal(error_fails(0, DTRAIN_ERR_MISMATCH), -1);
-    assert_int_equal(error_fails(DTRAIN_NAME_MAX + 1, DTRAIN_ERR_MISMATCH), -1);
+    assert_int_equal(error_fails(DT_KEY_MAX + 1, DTRAIN_ERR_MISMATCH), -1);
 }
 
 static void test_wire_error_status_is_an_error(void **state)
@@ -471,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_wire_values_come_back),
         cmocka_unit_test(test_wire_numbers_are_little_endian),
         cmocka_unit_test(test_wire_request_comes_back),
+        cmocka_unit_test(test_wire_definition_of_a_process_set_comes_back),
         cmocka_unit_test(test_wire_entries_come_back),
         cmocka_unit_test(test_wire_end_comes_back),
         cmocka_unit_test(test_wire_long_text_is_cut_at_what_its_length_can_say),
