@@ -38,6 +38,9 @@ END_SECONDS = 2.5    # to the end of a job whose launcher ends it by itself
 POINTS = {"init-hello": 1, "init-connect": 1, "init-share": 1, "init-start": 1, "enqueue": 260,
           "negotiate": 60, "verdict": 60, "pack": 300, "reduce": 300, "unpack": 200,
           "broadcast": 100, "shutdown-bye": 1, "shutdown-wait": 1, "shutdown-leave": 1}
+# There is no detector yet: other nodes learn of a death by the time limit of dtrain_init alone.
+EARLY_POINTS = ("init-hello", "init-connect", "init-share")
+INIT_TIMEOUT_MS = 3000  # so that it is worth waiting for
 # Survivors may be through before they can know.
 LATE_POINTS = ("shutdown-wait", "shutdown-leave")
 ACTIONS = ("kill", "kill", "kill", "exit", "abort", "segv")
@@ -56,6 +59,9 @@ class Case:
         most = POINTS.get(self.point, 1)
         self.nth = max(1, round(most ** choice.random()))
         self.action = choice.choice(ACTIONS)
+
+    def ends_by_timeout(self):
+        return self.placement.nodes > 0 and self.point in EARLY_POINTS
 
     def rule(self, path):
         return f"{self.victim}:{self.point}:{self.nth}:{self.action}:{path}"
@@ -86,6 +92,8 @@ class Job:
 
     def environment(self, case, path):
         values = {"DTRAIN_FAULT": case.rule(path), "DTRAIN_LOG_LEVEL": "off"}
+        if case.ends_by_timeout():
+            values["DTRAIN_INIT_TIMEOUT_MS"] = str(INIT_TIMEOUT_MS)
         if self.options.launcher == "patient":
             values["OMPI_MCA_orte_enable_recovery"] = "1"
             values["OMPI_MCA_odls_base_sigkill_timeout"] = "60"
@@ -128,6 +136,10 @@ def check_survivor(result, line, death, is_default):
     if line["status"] == 0:
         if case.point not in LATE_POINTS:
             result.faults.append(f"{who} had no error")
+    elif case.ends_by_timeout():
+        if line["where"] != "init" or line["ns"] - death > 1e9 + 1e6 * INIT_TIMEOUT_MS:
+            result.faults.append(f"{who} in {line['where']}: {line['status']}, {line['text']}")
+        return
     elif line["status"] != RANK_LOST or f"rank {case.victim} on " not in line["text"]:
         result.faults.append(f"{who} in {line['where']}: {line['status']}, {line['text']}")
     if line["status"] != 0:

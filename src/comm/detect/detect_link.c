@@ -46,7 +46,8 @@ void dt_detect_link_open(dt_detect_link_t *link, int fd, int rank, int64_t timeo
         tune(fd, timeout_ns);
 }
 
-/* Returns how much has left; an error is left to receive, which meets it too. */
+/* Returns how much has left. To a peer that is gone all has: nobody waits for it to be read, and
+ * receive meets the error too. */
 static size_t send_some(const dt_detect_link_t *link, const uint8_t *bytes, size_t length)
 {
     size_t sent = 0;
@@ -55,7 +56,7 @@ static size_t send_some(const dt_detect_link_t *link, const uint8_t *bytes, size
         if (more < 0 && errno == EINTR)
             continue;
         if (more < 0)
-            break;
+            return errno == EAGAIN || errno == ENOBUFS ? sent : length;
         sent += (size_t)more;
     }
     return sent;

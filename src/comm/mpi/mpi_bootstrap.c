@@ -175,7 +175,7 @@ static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t st
     for (int rank = 1; self->rank == 0 && rank < self->size; rank++)
         tell(self, rank, limit);
     settle(self);
-    if (self->has_heard) /* that is the cause */
+    if (self->has_heard && self->rank != 0) /* that is the cause; what rank 0 hears now is its own */
         return dt_mpi_hello_check(self->hellos, self->rank, self->size);
     return dt_fail(status, "%s", own->is.error);
 }
