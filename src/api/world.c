@@ -135,7 +135,7 @@ static dtrain_status_t shutdown_locked(void)
     atomic_store(&published, NULL);
     dt_api_leave();
     /* Others are on their way out: what they waited for has ended. */
-    while (atomic_load(&users) > 0)
+    while (atomic_load(&users) > 0 && !dt_runtime_is_stranded(runtime))
         sched_yield();
     dt_runtime_destroy(runtime);
     dt_log_set_rank(-1);

@@ -11,6 +11,7 @@
 #include "core/completion.h"
 #include "core/coordinator.h"
 #include "core/runtime.h"
+#include "core/stranded.h"
 
 /* How often the parked thread looks whether it is needed. */
 #define PARK_NS (50 * DT_NS_PER_MS)
@@ -197,18 +198,29 @@ int dt_baton_start(dt_runtime_t *runtime)
     return runtime->world.control ? start_thread(runtime) : 0;
 }
 
-void dt_baton_stop(dt_runtime_t *runtime)
+/* The clock of pthread_timedjoin_np is the one of the wall. */
+static int join_within(pthread_t thread, int64_t limit_ns)
+{
+    struct timespec until;
+    if (limit_ns == DT_NEVER)
+        return pthread_join(thread, NULL);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(limit_ns / DT_NS_PER_S);
+    return pthread_timedjoin_np(thread, NULL, &until);
+}
+
+int dt_baton_stop(dt_runtime_t *runtime, int64_t limit_ns)
 {
     dt_baton_t *baton = &runtime->baton;
     if (!baton->has_thread)
-        return;
+        return 0;
     atomic_store(&baton->stop, 1);
-    pthread_mutex_lock(&baton->gate);
-    pthread_cond_broadcast(&baton->moved);
-    pthread_mutex_unlock(&baton->gate);
+    dt_baton_tell_all(runtime);
     runtime->world.control->ops->wake(runtime->world.control);
-    pthread_join(baton->thread, NULL);
+    if (join_within(baton->thread, limit_ns) != 0)
+        return -1;
     baton->has_thread = 0;
+    return 0;
 }
 
 void dt_baton_free(dt_runtime_t *runtime)
@@ -236,7 +248,7 @@ static int take_or_wait(dt_runtime_t *runtime, int (*is_done)(void *argument), v
     /* Who waits at once submits without a notice, and the holder may be asleep. */
     if (atomic_load(&baton->dozing) > 0 && has_news(runtime))
         runtime->world.control->ops->wake(runtime->world.control);
-    if (!is_done(argument))
+    if (!is_done(argument) && !dt_is_stranded(runtime))
         wait_moved(baton, until_ns);
     atomic_fetch_sub(&baton->sleepers, 1);
     return 0;
@@ -285,6 +297,14 @@ void dt_baton_tell(dt_runtime_t *runtime)
     dt_baton_t *baton = &runtime->baton;
     if (atomic_load(&baton->sleepers) == 0)
         return;
+    pthread_mutex_lock(&baton->gate);
+    pthread_cond_broadcast(&baton->moved);
+    pthread_mutex_unlock(&baton->gate);
+}
+
+void dt_baton_tell_all(dt_runtime_t *runtime)
+{
+    dt_baton_t *baton = &runtime->baton;
     pthread_mutex_lock(&baton->gate);
     pthread_cond_broadcast(&baton->moved);
     pthread_mutex_unlock(&baton->gate);
@@ -357,7 +377,7 @@ int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *a
         help_turn(runtime, is_done, argument, deadline_ns);
         pthread_mutex_lock(&baton->gate);
         baton->is_held = 0;
-    } while (!(done = is_done(argument)) && now(runtime) < deadline_ns);
+    } while (!(done = is_done(argument)) && now(runtime) < deadline_ns && !dt_is_stranded(runtime));
     atomic_fetch_sub(&baton->helpers, 1);
     hand_over(runtime);
     pthread_mutex_unlock(&baton->gate);

@@ -38,8 +38,8 @@ void dt_baton_init(dt_runtime_t *runtime);
 /* Starts the background thread, unless the world is of one. 0, or -1. */
 int dt_baton_start(dt_runtime_t *runtime);
 
-/* Ends the background thread and waits for it. */
-void dt_baton_stop(dt_runtime_t *runtime);
+/* Ends the background thread and waits for it, at most for limit_ns. 0, or -1: it is stuck. */
+int dt_baton_stop(dt_runtime_t *runtime, int64_t limit_ns);
 void dt_baton_free(dt_runtime_t *runtime);
 
 /* After something was put where the coordinator finds it, by a sequentially consistent store: makes
@@ -49,8 +49,12 @@ void dt_baton_notify(dt_runtime_t *runtime);
 /* By the holder, after it marked something as done, likewise: wakes helpers that wait for it. */
 void dt_baton_tell(dt_runtime_t *runtime);
 
+/* Wakes all helpers that wait. Any thread. */
+void dt_baton_tell_all(dt_runtime_t *runtime);
+
 /* Steps the coordinator, or waits for whoever does, until is_done(argument) or `deadline_ns`; does
- * what can be done now even when that has passed. Returns is_done's last answer. */
+ * what can be done now even when that has passed, or the engine is stranded. Returns is_done's last
+ * answer. */
 int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
                   int64_t deadline_ns);
 

@@ -8,6 +8,10 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
+#include "core/stranded.h"
+
+/* How long the exit of a process waits for the background thread. */
+#define EXIT_NS DT_NS_PER_S
 
 static dtrain_status_t no_memory(void)
 {
@@ -41,7 +45,8 @@ static size_t describe_silent(void *context, char *text, size_t cap)
 
 static dtrain_status_t start_detector(dt_runtime_t *runtime)
 {
-    const dt_detector_hooks_t hooks = {.notify = wake_engine, .context = runtime};
+    const dt_detector_hooks_t hooks = {
+        .notify = wake_engine, .overdue = dt_strand, .context = runtime};
     dt_detector_t *detector = runtime->world.detector;
     if (!detector)
         return DTRAIN_OK;
@@ -89,10 +94,17 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     return DTRAIN_OK;
 }
 
-/* Without a word: for the others this rank is lost. */
+int dt_runtime_is_stranded(dt_runtime_t *runtime)
+{
+    return dt_is_stranded(runtime);
+}
+
+/* Without a word: for the others this rank is lost. A thread that is stuck ends with the process.
+ */
 void dt_runtime_stop_thread(dt_runtime_t *runtime)
 {
-    dt_baton_stop(runtime);
+    if (dt_baton_stop(runtime, EXIT_NS) != 0)
+        dt_log(DTRAIN_LOG_WARN, "core", "the background thread is stuck in a call");
     if (runtime->world.detector)
         dt_detector_stop(runtime->world.detector);
 }
@@ -116,7 +128,11 @@ static void report_handles(dt_runtime_t *runtime)
 
 void dt_runtime_destroy(dt_runtime_t *runtime)
 {
-    dt_baton_stop(runtime);
+    if (dt_is_stranded(runtime)) { /* a thread is inside, and may come back */
+        dt_detector_leave(runtime->world.detector, 0);
+        return;
+    }
+    dt_baton_stop(runtime, DT_NEVER);
     report_handles(runtime);
     dt_fault_point(DT_FAULT_SHUTDOWN_LEAVE);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;
@@ -164,7 +180,7 @@ dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, i
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     if (!operation)
         return stale(handle);
-    *done = is_done(runtime, operation);
+    *done = is_done(runtime, operation) || dt_is_stranded(runtime);
     return DTRAIN_OK;
 }
 
@@ -189,11 +205,19 @@ static int are_all_done(void *argument)
     return 1;
 }
 
+/* It is not done, and will not be. */
+static int is_left(dt_runtime_t *runtime, dt_operation_t *operation)
+{
+    return dt_is_stranded(runtime) && !is_done(runtime, operation);
+}
+
 static dtrain_status_t result_of(dt_runtime_t *runtime, dtrain_handle_t handle)
 {
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     dtrain_status_t status;
     char text[DT_ERROR_MAX];
+    if (operation && is_left(runtime, operation))
+        return dt_stranded_error(runtime);
     if (!operation ||
         dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))
         return stale(handle);
@@ -211,7 +235,7 @@ dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, i
         if (status != DTRAIN_OK)
             return status;
     }
-    if (!dt_baton_help(runtime, are_all_done, &waited, deadline_ns))
+    if (!dt_baton_help(runtime, are_all_done, &waited, deadline_ns) && !dt_is_stranded(runtime))
         return DTRAIN_IN_PROGRESS;
     return result_of(runtime, handle);
 }
@@ -243,6 +267,8 @@ dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle)
 {
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    if (operation && is_left(runtime, operation))
+        return DTRAIN_OK; /* it stays, with the runtime's memory */
     if (operation && !is_done(runtime, operation))
         return DTRAIN_IN_PROGRESS;
     if (!operation || dt_handle_release(runtime->handles, operation, handle))
@@ -260,6 +286,8 @@ dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t h
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_handle_error: no room for the text");
     dtrain_status_t status;
     text[0] = '\0';
+    if (is_left(runtime, operation))
+        snprintf(text, cap, "%s", runtime->stranded_text);
     if (is_done(runtime, operation) &&
         dt_handle_result(runtime->handles, operation, handle, &status, text, cap))
         return stale(handle);
@@ -406,6 +434,8 @@ dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime)
     atomic_store(&runtime->wants_bye, 1);
     dt_baton_notify(runtime);
     dt_baton_help(runtime, may_leave, runtime, DT_NEVER);
+    if (dt_is_stranded(runtime))
+        return dt_stranded_error(runtime);
     if (atomic_load_explicit(&runtime->phase, memory_order_acquire) == DT_PHASE_GONE)
         return dt_fail(runtime->end_status, "%s", runtime->end_text ? runtime->end_text : "");
     return DTRAIN_OK;

@@ -46,6 +46,9 @@ struct dt_runtime {
     _Atomic int phase; /* [atomic] dt_phase_t; release: the next two are set */
     dtrain_status_t end_status;
     char *end_text;
+    _Atomic int is_stranded; /* [atomic] release: the next two are set; see stranded.h */
+    dtrain_status_t stranded_status;
+    const char *stranded_text;
     _Atomic int num_pending; /* [atomic] operations taken and not done; written with the baton */
 
     /* The thread that is in callbacks, or 0: a thread compares it with itself. */
@@ -123,6 +126,9 @@ dtrain_status_t dt_runtime_shutdown(dt_runtime_t *runtime);
 /* Stops the thread, leaves the world and frees everything, shut down or not. Threads that wait are
  * the caller's to keep away. */
 void dt_runtime_destroy(dt_runtime_t *runtime);
+
+/* 1 when a thread is stuck inside the runtime, which then must not be waited for (stranded.h). */
+int dt_runtime_is_stranded(dt_runtime_t *runtime);
 
 /* Only stops the threads, at the exit of a process that did not shut down. */
 void dt_runtime_stop_thread(dt_runtime_t *runtime);

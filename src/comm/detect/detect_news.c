@@ -14,7 +14,7 @@
 #define DIED "it died, or left without dtrain_shutdown"
 
 /* How long the engine may take to take the news before others who wait are told past it. */
-#define OVERDUE_NS (250 * DT_NS_PER_MS)
+#define OVERDUE_NS DT_NS_PER_S
 
 static void flood(dt_detector_t *detector, const dt_detect_message_t *message,
                   const dt_detect_link_t *from)

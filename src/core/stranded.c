@@ -1,0 +1,21 @@
+#include "core/stranded.h"
+
+#include "base/log.h"
+#include "base/status.h"
+
+void dt_strand(void *context, dtrain_status_t status, const char *text)
+{
+    dt_runtime_t *runtime = context;
+    dt_log(DTRAIN_LOG_ERROR, "core", "%s; the engine does not take it in, so it is stuck in a call",
+           text);
+    runtime->stranded_status = status;
+    runtime->stranded_text = text;
+    dt_intake_close(&runtime->intake, status, text);
+    atomic_store(&runtime->is_stranded, 1);
+    dt_baton_tell_all(runtime);
+}
+
+dtrain_status_t dt_stranded_error(dt_runtime_t *runtime)
+{
+    return dt_fail(runtime->stranded_status, "%s", runtime->stranded_text);
+}
