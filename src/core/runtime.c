@@ -307,7 +307,7 @@ static int is_any_done(void *argument)
         if (any->handles[i] == 0)
             continue;
         dt_operation_t *operation = dt_handle_find(any->runtime->handles, any->handles[i]);
-        if (operation && !is_done(any->runtime, operation))
+        if (operation && !is_done(any->runtime, operation) && !dt_is_stranded(any->runtime))
             continue;
         any->index = i;
         return 1;
@@ -342,6 +342,8 @@ static dtrain_status_t find_finished(dt_runtime_t *runtime, dtrain_handle_t hand
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     if (!operation)
         return stale(handle);
+    if (is_left(runtime, operation))
+        return dt_stranded_error(runtime);
     if (!is_done(runtime, operation))
         return DTRAIN_IN_PROGRESS;
     dtrain_status_t status;
