@@ -208,9 +208,9 @@ static int are_all_done(void *argument)
 }
 
 /* It is not done, and will not be. */
-static int is_left(dt_runtime_t *runtime, const dt_operation_t *operation)
+static int is_left(dt_runtime_t *runtime, dt_operation_t *operation)
 {
-    return dt_is_stranded(runtime) && !atomic_load_explicit(&operation->done, memory_order_acquire);
+    return dt_is_stranded(runtime) && !is_done(runtime, operation);
 }
 
 static dtrain_status_t result_of(dt_runtime_t *runtime, dtrain_handle_t handle)
@@ -309,7 +309,7 @@ static int is_any_done(void *argument)
         if (any->handles[i] == 0)
             continue;
         dt_operation_t *operation = dt_handle_find(any->runtime->handles, any->handles[i]);
-        if (operation && !is_done(any->runtime, operation) && !is_left(any->runtime, operation))
+        if (operation && !is_done(any->runtime, operation) && !dt_is_stranded(any->runtime))
             continue;
         any->index = i;
         return 1;

@@ -15,7 +15,7 @@ void dt_strand(void *context, dtrain_status_t status, const char *text)
     dt_baton_tell_all(runtime);
 }
 
-dtrain_status_t dt_stranded_error(dt_runtime_t *runtime)
+dtrain_status_t dt_stranded_error(const dt_runtime_t *runtime)
 {
     return dt_fail(runtime->stranded_status, "%s", runtime->stranded_text);
 }

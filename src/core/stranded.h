@@ -13,12 +13,12 @@
 /* A detector's hook `overdue`, with the runtime as context. */
 void dt_strand(void *context, dtrain_status_t status, const char *text);
 
-static inline int dt_is_stranded(dt_runtime_t *runtime)
+static inline int dt_is_stranded(const dt_runtime_t *runtime)
 {
     return atomic_load_explicit(&runtime->is_stranded, memory_order_acquire);
 }
 
 /* The end's status, as this thread's error. */
-dtrain_status_t dt_stranded_error(dt_runtime_t *runtime);
+dtrain_status_t dt_stranded_error(const dt_runtime_t *runtime);
 
 #endif

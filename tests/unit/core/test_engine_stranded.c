@@ -161,6 +161,10 @@ static void be_stranded(engine_rank_t *self)
     /* This thread waits for what the stuck one was to do. */
     ENGINE_STATUS(self, dt_runtime_wait(self->runtime, library.handle, -1), DTRAIN_ERR_RANK_LOST);
     ENGINE_TEXT(self, dt_last_error(), "rank 1 is lost");
+    const dtrain_handle_t any[] = {0, library.handle};
+    int index = 0;
+    ENGINE_STATUS(self, dt_runtime_wait_any(self->runtime, any, 2, &index), DTRAIN_ERR_RANK_LOST);
+    ENGINE_CHECK(self, index == 1);
     ENGINE_OK(self, dt_runtime_poll(self->runtime, library.handle, &done));
     ENGINE_CHECK(self, done);
     ENGINE_OK(self, dt_runtime_handle_error(self->runtime, library.handle, text, sizeof text));
