@@ -173,6 +173,7 @@ static dtrain_status_t fill_splits(dt_operation_t *operation, const dt_submissio
 {
     const char *name = submission->tensor->name;
     operation->splits = dt_calloc(2 * (size_t)size, sizeof *operation->splits);
+    operation->num_splits = size;
     if (!operation->splits)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for '%.200s'", name);
     for (int rank = 0; rank < size; rank++)

@@ -39,9 +39,11 @@ typedef struct dt_operation {
     int64_t count; /* elements of the tensor, as this rank gave it */
     int64_t bytes;
     int64_t room; /* bytes that `out` is said to have room for */
-    /* Where rows differ by rank: 2 * size entries, the rows that go to each rank (what this rank
-     * tells each; an alltoall's splits, or its own rows) and, [done], those that came from each. */
+    /* Where rows differ by rank: 2 * num_splits entries, the rows that go to each rank (what this
+     * rank tells each; an alltoall's splits, or its own rows) and, [done], those that came from
+     * each. */
     int64_t *splits;
+    int num_splits;     /* size: the ranks of the set */
     dt_output_t *owned; /* [done] the library's memory for the output; else NULL */
     int64_t out_rows;   /* [done] first extent of the output, where the kind deals in rows */
     int64_t timeout_ns; /* DT_NEVER: none */

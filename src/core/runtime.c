@@ -337,13 +337,14 @@ dtrain_status_t dt_runtime_wait_any(dt_runtime_t *runtime, const dtrain_handle_t
     return dt_runtime_wait(runtime, handles[any.index], -1);
 }
 
-/* An operation that is over, and went well. */
+/* The operation of a handle; OK when it is over, and went well. */
 static dtrain_status_t find_finished(dt_runtime_t *runtime, dtrain_handle_t handle,
                                      dt_operation_t **found)
 {
     dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     if (!operation)
         return stale(handle);
+    *found = operation;
     if (is_left(runtime, operation))
         return dt_stranded_error(runtime);
     if (!is_done(runtime, operation))
@@ -352,7 +353,6 @@ static dtrain_status_t find_finished(dt_runtime_t *runtime, dtrain_handle_t hand
     char text[DT_ERROR_MAX];
     if (dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))
         return stale(handle);
-    *found = operation;
     return status == DTRAIN_OK ? status : dt_fail(status, "%s", text);
 }
 
@@ -389,10 +389,10 @@ dtrain_status_t dt_runtime_recv_splits(dt_runtime_t *runtime, dtrain_handle_t ha
     if (!dt_kind_traits(operation->signature.kind)->rows_differ)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_recv_splits: %s has none",
                        dt_kind_name(operation->signature.kind));
-    if (!splits || n != runtime->world.topology.size)
+    if (!splits || n != operation->num_splits)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "dtrain_recv_splits: room for %d splits, and there are %d", splits ? n : 0,
-                       runtime->world.topology.size);
+                       operation->num_splits);
     if (dt_handle_splits(runtime->handles, operation, handle, splits, n))
         return stale(handle);
     return DTRAIN_OK;

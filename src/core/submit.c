@@ -181,6 +181,8 @@ static void begin_call(call_t *call, const dt_submission_t *submission, const ch
     call->options = submission->options ? submission->options : &defaults;
     call->name = name;
     call->name_length = length;
+    call->key[0] = '\0';
+    call->length = 0;
     call->is_private = 0;
 }
 

@@ -175,7 +175,8 @@ static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t st
     for (int rank = 1; self->rank == 0 && rank < self->size; rank++)
         tell(self, rank, limit);
     settle(self);
-    if (self->has_heard && self->rank != 0) /* that is the cause; what rank 0 hears now is its own */
+    if (self->has_heard &&
+        self->rank != 0) /* that is the cause; what rank 0 hears now is its own */
         return dt_mpi_hello_check(self->hellos, self->rank, self->size);
     return dt_fail(status, "%s", own->is.error);
 }
@@ -354,7 +355,9 @@ void dt_mpi_bootstrap_finish(dt_mpi_bootstrap_t *self)
     dt_free(self->hellos);
     dt_free(self->message);
     dt_free(self->meetings);
+    dt_free(self->reports);
     self->hellos = NULL;
     self->message = NULL;
     self->meetings = NULL;
+    self->reports = NULL;
 }

@@ -49,6 +49,7 @@ typedef struct dt_mpi_bootstrap {
     dt_mpi_hello_t *hellos; /* size entries, behind them one: this rank's own */
     dt_mpi_address_t *message;
     void *meetings;   /* of mpi_node.c */
+    void *reports;    /* of mpi_detect.c */
     int32_t words[2]; /* of dt_mpi_bootstrap_agree */
     int has_heard;    /* of a rank that failed: it is in hellos */
     int is_starved;   /* there was no memory for this struct itself: it is the last reserve */

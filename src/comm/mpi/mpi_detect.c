@@ -16,13 +16,22 @@ typedef struct report {
     dt_detect_place_t place;
 } report_t;
 
-/* The error that all ranks fail with: rather a cause than a rank that waited for it. */
+/* How likely a rank's failure is what others only follow from: a rank that gives up closes its
+ * connections, and is waited for. */
+static int is_cause(int32_t status)
+{
+    if (status == DTRAIN_ERR_TIMEOUT)
+        return 1;
+    return status == DTRAIN_ERR_COMMUNICATION ? 2 : 3;
+}
+
+/* The error that all ranks fail with: rather a cause than what follows from it. */
 static dtrain_status_t judge(dt_mpi_bootstrap_t *self, report_t *reports)
 {
     int failed = -1;
     for (int rank = 0; rank < self->size; rank++) {
         if (reports[rank].status != DTRAIN_OK &&
-            (failed < 0 || reports[failed].status == DTRAIN_ERR_TIMEOUT))
+            (failed < 0 || is_cause(reports[rank].status) > is_cause(reports[failed].status)))
             failed = rank;
     }
     if (failed < 0)
@@ -101,6 +110,7 @@ dtrain_status_t dt_mpi_detect_join(dt_mpi_bootstrap_t *self, int share_sockets)
 {
     dt_detect_place_t *places = dt_calloc((size_t)self->size, sizeof *places);
     report_t *reports = dt_calloc((size_t)self->size, sizeof *reports);
+    self->reports = reports;
     dtrain_status_t worst;
     dtrain_status_t status = dt_mpi_bootstrap_agree(
         self, reports && places ? DTRAIN_OK : DTRAIN_ERR_OUT_OF_MEMORY, &worst);
@@ -112,7 +122,5 @@ dtrain_status_t dt_mpi_detect_join(dt_mpi_bootstrap_t *self, int share_sockets)
                          reports && places ? "another rank" : "this rank");
     }
     dt_free(places);
-    if (!self->is_pending) /* else MPI may still write there */
-        dt_free(reports);
     return status;
 }

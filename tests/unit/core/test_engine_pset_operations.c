@@ -49,8 +49,8 @@ static float *input(engine_rank_t *self, const party_t *party, int64_t rows)
 }
 
 /* Submits, waits; rows of the output that the library provides are checked before it goes. */
-static void run(engine_rank_t *self, engine_op_t *op, int64_t rows, const float *wanted,
-                int64_t out_rows)
+static void run(engine_rank_t *self, const party_t *party, engine_op_t *op, int64_t rows,
+                const float *wanted, int64_t out_rows)
 {
     int64_t shape[2] = {rows, COLUMNS}, out_shape[DTRAIN_NDIM_MAX] = {0};
     dtrain_handle_t handle;
@@ -67,6 +67,15 @@ static void run(engine_rank_t *self, engine_op_t *op, int64_t rows, const float 
         for (int64_t i = 0; i < out_rows * COLUMNS; i++)
             wrong += ((const float *)out)[i] != wanted[i];
         ENGINE_CHECK(self, wrong == 0);
+    }
+    if (op->kind == DT_KIND_ALLGATHER || op->kind == DT_KIND_ALLTOALL) {
+        int64_t came[ENGINE_RANKS_MAX], all = 0;
+        ENGINE_OK(self, dt_runtime_recv_splits(self->runtime, handle, came, party->n));
+        for (int place = 0; place < party->n; place++)
+            all += came[place];
+        ENGINE_CHECK(self, all == out_rows);
+        ENGINE_CHECK(self, dt_runtime_recv_splits(self->runtime, handle, came, party->n + 1) ==
+                               DTRAIN_ERR_INVALID_ARGUMENT);
     }
     ENGINE_OK(self, dt_runtime_release(self->runtime, handle));
 }
@@ -95,7 +104,7 @@ static void gather_rows(engine_rank_t *self, const party_t *party, dt_kind_t kin
                       .in = input(self, party, own),
                       .root = kind == DT_KIND_GATHER ? party->ranks[root] : 0,
                       .pset = party->pset};
-    run(self, &op, own, wanted, gets ? rows : 0);
+    run(self, party, &op, own, wanted, gets ? rows : 0);
 }
 
 static void scatter_sum(engine_rank_t *self, const party_t *party)
@@ -109,7 +118,7 @@ static void scatter_sum(engine_rank_t *self, const party_t *party)
                       .kind = DT_KIND_REDUCESCATTER,
                       .in = input(self, party, rows),
                       .pset = party->pset};
-    run(self, &op, rows, wanted, share);
+    run(self, party, &op, rows, wanted, share);
 }
 
 /* The rank at a place sends (place + to) % 3 rows to each. */
@@ -134,7 +143,7 @@ static void exchange_rows(engine_rank_t *self, const party_t *party)
                       .splits = splits,
                       .num_splits = party->n,
                       .pset = party->pset};
-    run(self, &op, rows, wanted, at / COLUMNS);
+    run(self, party, &op, rows, wanted, at / COLUMNS);
 }
 
 static void reduce_to(engine_rank_t *self, const party_t *party, int root, dt_kind_t kind)
@@ -149,7 +158,7 @@ static void reduce_to(engine_rank_t *self, const party_t *party, int root, dt_ki
                       .root = kind == DT_KIND_REDUCE ? party->ranks[root] : 0,
                       .pset = party->pset};
     int gets = kind == DT_KIND_ALLREDUCE || party->place == root;
-    run(self, &op, 3, gets ? wanted : NULL, 3);
+    run(self, party, &op, 3, gets ? wanted : NULL, 3);
 }
 
 static void from_root(engine_rank_t *self, const party_t *party, dt_kind_t kind)
@@ -168,7 +177,7 @@ static void from_root(engine_rank_t *self, const party_t *party, dt_kind_t kind)
                       .out = kind == DT_KIND_SCATTER ? NULL : memory,
                       .root = party->ranks[party->second],
                       .pset = party->pset};
-    run(self, &op, rows, wanted, share);
+    run(self, party, &op, rows, wanted, share);
 }
 
 static void transfer(engine_rank_t *self, const party_t *party)
@@ -186,7 +195,7 @@ static void transfer(engine_rank_t *self, const party_t *party)
                       .pset = party->pset};
     op.in = is_sender ? memory : NULL;
     op.out = is_receiver ? memory : NULL;
-    run(self, &op, 3, is_receiver ? wanted : NULL, 3);
+    run(self, party, &op, 3, is_receiver ? wanted : NULL, 3);
 }
 
 static void group(engine_rank_t *self, const party_t *party)

@@ -69,8 +69,9 @@ static void test_pset_key_describe_cuts_and_names_the_set(void **state)
     assert_string_equal(dt_pset_key_describe("x", 1, text, sizeof text), "'x'");
     assert_string_equal(dt_pset_key_describe("dtrain.set.7/x", 14, text, sizeof text),
                         "'x' of process set 7");
+    static const char prefix[13] = "dtrain.set.7/";
     memset(name, 'n', sizeof name);
-    memcpy(name, "dtrain.set.7/", 13);
+    memcpy(name, prefix, sizeof prefix);
     dt_pset_key_describe(name, sizeof name, text, sizeof text);
     assert_non_null(strstr(text, "nnn' of process set 7"));
 }
