@@ -208,10 +208,10 @@ static void test_engine_wait_any_gives_each_once(void **state)
     on_all_sizes(any_of);
 }
 
-/* One of two never becomes complete on any rank before the other is. */
+/* One of two becomes complete on no rank before rank 0 has come back from its wait for any. */
 static void first_of_two(engine_rank_t *self)
 {
-    float never = 0, soon = 1;
+    float never = 0, soon = 1, back = 1;
     dtrain_handle_t handles[2];
     engine_op_t op = {.name = "never", .in = &never, .out = &never, .count = 1};
     if (self->rank == 0)
@@ -224,6 +224,8 @@ static void first_of_two(engine_rank_t *self)
         ENGINE_CHECK(self, index == 1);
     }
     ENGINE_OK(self, engine_finish(self, handles[1]));
+    op = (engine_op_t){.name = "back", .in = &back, .out = &back, .count = 1};
+    ENGINE_OK(self, engine_do(self, &op));
     if (self->rank != 0) {
         op = (engine_op_t){.name = "never", .in = &never, .out = &never, .count = 1};
         ENGINE_OK(self, engine_do(self, &op));
