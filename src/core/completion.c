@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "core/pset_change.h"
+#include "core/recording.h"
 #include "core/stand_in.h"
 
 /* Takes an operation out of what is pending. */
@@ -53,6 +54,7 @@ void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status
                  const char *text)
 {
     unlist(runtime, operation);
+    dt_recording_finished(runtime, operation, status);
     dt_intake_finish(&runtime->intake, &operation, 1);
     atomic_fetch_sub(&runtime->num_pending, 1);
     dt_submission_end(runtime, operation, status);
@@ -65,8 +67,10 @@ void dt_complete(dt_runtime_t *runtime, dt_operation_t *operation, dtrain_status
 
 void dt_complete_well(dt_runtime_t *runtime, dt_operation_t *const *operations, int n)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         unlist(runtime, operations[i]);
+        dt_recording_finished(runtime, operations[i], DTRAIN_OK);
+    }
     dt_intake_finish(&runtime->intake, operations, n);
     atomic_fetch_sub(&runtime->num_pending, n);
     for (int i = 0; i < n; i++) {

@@ -10,6 +10,7 @@
 #include "core/completion.h"
 #include "core/pset_change.h"
 #include "core/pset_key.h"
+#include "core/recording.h"
 #include "core/verdict.h"
 #include "core/wire.h"
 
@@ -161,6 +162,7 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     dt_operation_t *first = last ? last->next : runtime->pending.first;
     for (dt_operation_t *operation = first; operation; operation = operation->next) {
         operation->submitted_ns = now_ns;
+        dt_recording_submitted(runtime, operation);
         operation->deadline_ns =
             operation->timeout_ns == DT_NEVER ? DT_NEVER : now_ns + operation->timeout_ns;
         if (operation->deadline_ns < runtime->check_ns)
@@ -549,6 +551,7 @@ static dt_step_t step(dt_runtime_t *runtime)
 {
     int moved = 0;
     int64_t now_ns = runtime->clock.now(runtime->clock.context);
+    dt_flight_at(&runtime->flight, now_ns);
     if (atomic_load(&runtime->wants_abort) == 1)
         end_own(runtime, DTRAIN_ERR_ABORTED, runtime->abort_text ? runtime->abort_text : "");
     if (has_detector_news(runtime))

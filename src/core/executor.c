@@ -24,8 +24,8 @@ struct dt_bucket {
 };
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
-                      const dt_plan_policy_t *policy, dt_done_fn_t done, dt_failed_fn_t failed,
-                      void *context)
+                      const dt_plan_policy_t *policy, dt_started_fn_t started, dt_done_fn_t done,
+                      dt_failed_fn_t failed, void *context)
 {
     memset(executor, 0, sizeof *executor);
     executor->backend = backend;
@@ -34,6 +34,7 @@ void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t
     /* Without a copy to save, nothing speaks against large tensors in a bucket. */
     if (backend->takes_pieces)
         executor->policy.tensor_limit = policy->threshold;
+    executor->started = started;
     executor->done = done;
     executor->failed = failed;
     executor->context = context;
@@ -369,6 +370,8 @@ static dtrain_status_t start_waiting(dt_executor_t *executor, int *moved)
             status = end_head(executor);
         } else {
             bucket->collective.sequence = executor->sequence++;
+            if (executor->started)
+                executor->started(executor->context, bucket->operations, bucket->count);
             status = backend->ops->start(backend, &bucket->collective, &bucket->task);
         }
         if (status != DTRAIN_OK)

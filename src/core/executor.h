@@ -21,6 +21,9 @@
 
 typedef struct dt_bucket dt_bucket_t;
 
+/* The first data of these operations is about to move. NULL: nobody wants to know. */
+typedef void (*dt_started_fn_t)(void *context, dt_operation_t *const *operations, int n);
+
 /* The results of these operations are complete. */
 typedef void (*dt_done_fn_t)(void *context, dt_operation_t *const *operations, int n);
 
@@ -32,6 +35,7 @@ typedef struct dt_executor {
     dt_backend_t *backend; /* borrowed */
     dt_ranks_t ranks;
     dt_plan_policy_t policy;
+    dt_started_fn_t started;
     dt_done_fn_t done;
     dt_failed_fn_t failed;
     void *context;
@@ -50,8 +54,8 @@ typedef struct dt_executor {
 } dt_executor_t;
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
-                      const dt_plan_policy_t *policy, dt_done_fn_t done, dt_failed_fn_t failed,
-                      void *context);
+                      const dt_plan_policy_t *policy, dt_started_fn_t started, dt_done_fn_t done,
+                      dt_failed_fn_t failed, void *context);
 void dt_executor_free(dt_executor_t *executor);
 
 /*

@@ -129,6 +129,7 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     atomic_store_explicit(&operation->status, DTRAIN_IN_PROGRESS, memory_order_relaxed);
     operation->is_refused = operation->is_agreed = operation->is_withdrawn = 0;
     operation->is_bystander = 0;
+    operation->flight = 0;
     operation->callback = NULL;
     operation->name = NULL;
     operation->set = NULL;

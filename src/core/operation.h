@@ -61,6 +61,7 @@ typedef struct dt_operation {
     /* The coordinator's. */
     int64_t submitted_ns; /* when it was taken: a clock a submission costs more than that is off */
     int64_t deadline_ns;  /* DT_NEVER: none */
+    uint64_t flight;      /* its record (observe/flight.h); 0: none */
     int is_agreed;        /* all ranks have it */
     int is_withdrawn;     /* the deadline passed; rank 0 was told */
     struct dt_operation *next, *previous;

@@ -73,8 +73,8 @@ static void set_enrol(dt_psets_t *psets, dt_pset_t *set, dt_backend_t *backend)
     set->rank = dt_pset_place(set, psets->world->topology.rank);
     set->backend = backend;
     dt_ranks_t ranks = {.rank = set->rank, .size = set->size};
-    dt_executor_init(&set->executor, backend, ranks, &psets->policy, psets->done, psets->failed,
-                     psets->context);
+    dt_executor_init(&set->executor, backend, ranks, &psets->policy, psets->started, psets->done,
+                     psets->failed, psets->context);
 }
 
 /* A set of one process's world has the world's backend: its collectives are over once started. */
@@ -101,11 +101,13 @@ static void insert(dt_psets_t *psets, dt_pset_t *set)
 }
 
 dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_plan_policy_t *policy,
-                              dt_done_fn_t done, dt_failed_fn_t failed, void *context)
+                              dt_started_fn_t started, dt_done_fn_t done, dt_failed_fn_t failed,
+                              void *context)
 {
     memset(psets, 0, sizeof *psets);
     psets->world = world;
     psets->policy = *policy;
+    psets->started = started;
     psets->done = done;
     psets->failed = failed;
     psets->context = context;

@@ -33,6 +33,7 @@ typedef struct dt_pset {
     dt_executor_t executor;
     dt_operation_t **agreed; /* a verdict's operations on this set */
     int num_agreed, agreed_capacity;
+    uint64_t place;               /* operations that were ever agreed on: alike on all members */
     struct dt_pset *next_touched; /* in a list of those with such */
     struct dt_pset *next_active;  /* in the table's list of those whose executor is not idle */
     int is_active;
@@ -45,6 +46,7 @@ typedef struct dt_pset {
 typedef struct dt_psets {
     dt_world_t *world; /* borrowed */
     dt_plan_policy_t policy;
+    dt_started_fn_t started;
     dt_done_fn_t done;
     dt_failed_fn_t failed;
     void *context;
@@ -58,7 +60,8 @@ typedef struct dt_psets {
 
 /* Makes the world's set. `world` is borrowed; the others as in dt_executor_init. OUT_OF_MEMORY. */
 dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_plan_policy_t *policy,
-                              dt_done_fn_t done, dt_failed_fn_t failed, void *context);
+                              dt_started_fn_t started, dt_done_fn_t done, dt_failed_fn_t failed,
+                              void *context);
 
 /* Adds the sets of the setting process_sets. CONFIG where they cannot be, on all ranks alike. */
 dtrain_status_t dt_psets_configure(dt_psets_t *psets, const char *text);

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/completion.h"
+#include "core/recording.h"
 #include "core/stranded.h"
 
 /* How long the exit of a process waits for the background thread. */
@@ -70,10 +71,13 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     dt_user_memory_init(&runtime->memory, runtime->world.backend);
     dt_plan_policy_t policy = {.threshold = config->fusion_threshold,
                                .tensor_limit = config->fusion_tensor_limit};
-    dtrain_status_t status = dt_psets_init(&runtime->psets, &runtime->world, &policy,
-                                           operations_done, operation_failed, runtime);
+    dtrain_status_t status =
+        dt_psets_init(&runtime->psets, &runtime->world, &policy, dt_recording_started,
+                      operations_done, operation_failed, runtime);
     dt_baton_init(runtime);
     runtime->handles = dt_handle_table_create();
+    if (status == DTRAIN_OK)
+        status = dt_recording_open(runtime);
     if (status == DTRAIN_OK && topology->rank == 0)
         runtime->negotiator = dt_negotiator_create(topology, &runtime->psets);
     if (status == DTRAIN_OK && (!runtime->handles || (topology->rank == 0 && !runtime->negotiator)))
@@ -150,6 +154,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_handle_table_free(runtime->handles);
     dt_buffer_free(&runtime->message);
     dt_buffer_free(&runtime->part);
+    dt_recording_close(runtime);
     dt_free(runtime->abort_text);
     dt_free(runtime->end_text);
     dt_baton_free(runtime);

@@ -21,6 +21,7 @@
 #include "core/negotiator.h"
 #include "core/pset.h"
 #include "core/user_memory.h"
+#include "observe/flight.h"
 
 /* Where a world stands. */
 typedef enum dt_phase {
@@ -38,6 +39,7 @@ struct dt_runtime {
     dt_user_memory_t memory;
     dt_psets_t psets;
     dt_baton_t baton;
+    dt_flight_board_t *own_board; /* where the recorder writes, unless the world has boards */
 
     /* What callers ask of the coordinator. */
     _Atomic int wants_bye;   /* [atomic] shutdown was called */
@@ -57,6 +59,7 @@ struct dt_runtime {
     _Atomic uintptr_t calling; /* [atomic] written with the baton */
 
     /* [baton] */
+    dt_flight_t flight;
     dt_operation_list_t pending; /* taken from the intake, not done */
     dt_operation_list_t called;  /* done but for their callbacks */
     dt_id_table_t by_id;         /* those of `pending` that have an id */

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "core/completion.h"
 #include "core/pset_change.h"
+#include "core/recording.h"
 #include "core/stand_in.h"
 
 /* Operations of a longer verdict are faster together. */
@@ -116,9 +117,11 @@ static dtrain_status_t find_or_make(dt_runtime_t *runtime, const dt_entry_t *ent
     int stands_in = dt_entry_excludes(entry, rank);
     if (!stands_in && !is_bystander(entry, rank))
         return find_agreed(runtime, entry, found);
-    if (dt_kind_traits(entry->signature.kind)->is_control)
-        return DTRAIN_OK;
     dt_pset_t *set = dt_psets_find(&runtime->psets, entry->signature.pset);
+    if (dt_kind_traits(entry->signature.kind)->is_control) {
+        dt_recording_agreed(runtime, set, NULL);
+        return DTRAIN_OK;
+    }
     if (!set || set->rank < 0)
         return dt_fail(DTRAIN_ERR_INTERNAL,
                        "rank 0 decided on process set %d, which has no rank %d",
@@ -155,6 +158,7 @@ static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *ent
     dtrain_status_t status = find_or_make(runtime, entry, &operation);
     if (status != DTRAIN_OK || !operation)
         return status;
+    dt_recording_agreed(runtime, operation->set, operation);
     if (dt_kind_traits(operation->signature.kind)->is_control)
         return complete_agreed(runtime, entry, operation);
     operation->is_agreed = 1;

@@ -42,7 +42,7 @@ void world_open(negotiator_world_t *world, int size)
     assert_int_equal(dt_topology_make(&world->joined.topology, 0, size, peers), DTRAIN_OK);
     world->topology = world->joined.topology;
     dt_plan_policy_t policy = {.threshold = 1};
-    assert_int_equal(dt_psets_init(&world->psets, &world->joined, &policy, NULL, NULL, NULL),
+    assert_int_equal(dt_psets_init(&world->psets, &world->joined, &policy, NULL, NULL, NULL, NULL),
                      DTRAIN_OK);
     world->negotiator = dt_negotiator_create(&world->joined.topology, &world->psets);
     assert_non_null(world->negotiator);

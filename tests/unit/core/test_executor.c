@@ -113,7 +113,7 @@ static void open_bench(bench_t *bench, int64_t threshold, int64_t limit, int tak
     bench->fake.may_finish = TASKS_MAX;
     dt_plan_policy_t policy = {.threshold = threshold, .tensor_limit = limit};
     dt_executor_init(&bench->executor, &bench->fake.base, (dt_ranks_t){.rank = 0, .size = 4},
-                     &policy, note_done, note_failed, bench);
+                     &policy, NULL, note_done, note_failed, bench);
 }
 
 static void close_bench(bench_t *bench)

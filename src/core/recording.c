@@ -1,0 +1,62 @@
+#include "core/recording.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "core/pset_key.h"
+
+dtrain_status_t dt_recording_open(dt_runtime_t *runtime)
+{
+    size_t bytes = sizeof *runtime->own_board;
+    runtime->own_board = dt_alloc_aligned(_Alignof(dt_flight_board_t), bytes);
+    if (!runtime->own_board)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the flight recorder");
+    memset(runtime->own_board, 0, bytes);
+    dt_flight_init(&runtime->flight, runtime->own_board);
+    return DTRAIN_OK;
+}
+
+void dt_recording_close(dt_runtime_t *runtime)
+{
+    dt_free(runtime->own_board);
+}
+
+void dt_recording_submitted(dt_runtime_t *runtime, dt_operation_t *operation)
+{
+    const dt_signature_t *signature = &operation->signature;
+    dt_flight_operation_t known = {.name = operation->name->text,
+                                   .length = operation->name->length,
+                                   .count = operation->count,
+                                   .set = signature->pset,
+                                   .kind = signature->kind,
+                                   .dtype = signature->dtype,
+                                   .op = signature->op};
+    if (signature->pset != DTRAIN_PSET_WORLD) {
+        dt_pset_key_read(operation->name->text, operation->name->length, &known.name);
+        known.length -= (size_t)(known.name - operation->name->text);
+    }
+    operation->flight = dt_flight_submit(&runtime->flight, &known);
+}
+
+void dt_recording_agreed(dt_runtime_t *runtime, dt_pset_t *set, const dt_operation_t *operation)
+{
+    if (!set)
+        set = dt_psets_find(&runtime->psets, DTRAIN_PSET_WORLD);
+    set->place++;
+    if (operation)
+        dt_flight_agree(&runtime->flight, operation->flight, set->place);
+}
+
+void dt_recording_started(void *runtime, dt_operation_t *const *operations, int n)
+{
+    dt_runtime_t *self = runtime;
+    for (int i = 0; i < n; i++)
+        dt_flight_start(&self->flight, operations[i]->flight);
+}
+
+void dt_recording_finished(dt_runtime_t *runtime, const dt_operation_t *operation,
+                           dtrain_status_t status)
+{
+    dt_flight_finish(&runtime->flight, operation->flight, status);
+}

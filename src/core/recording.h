@@ -1,0 +1,25 @@
+/* recording.h - what the flight recorder (observe/flight.h) is told of operations. All of it with
+ * the baton. */
+#ifndef DT_CORE_RECORDING_H
+#define DT_CORE_RECORDING_H
+
+#include "core/runtime.h"
+
+/* Gives the runtime a recorder, on its board in the world's or one of its own. OUT_OF_MEMORY. */
+dtrain_status_t dt_recording_open(dt_runtime_t *runtime);
+void dt_recording_close(dt_runtime_t *runtime);
+
+/* Taken from the intake. Stand-ins and bystanders are never recorded. */
+void dt_recording_submitted(dt_runtime_t *runtime, dt_operation_t *operation);
+
+/* Agreed on in a set, which is NULL for changes of sets: these concern all ranks, as the world's
+ * operations do. `operation` is NULL when this rank only keeps count. */
+void dt_recording_agreed(dt_runtime_t *runtime, dt_pset_t *set, const dt_operation_t *operation);
+
+/* A dt_started_fn_t of a runtime. */
+void dt_recording_started(void *runtime, dt_operation_t *const *operations, int n);
+
+void dt_recording_finished(dt_runtime_t *runtime, const dt_operation_t *operation,
+                           dtrain_status_t status);
+
+#endif
