@@ -9,6 +9,7 @@ void dt_world_close(dt_world_t *world, int clean)
         world->backend->ops->destroy(world->backend, clean);
     if (world->leave)
         world->leave(world->context, clean);
+    dt_boards_free(&world->boards);
     dt_topology_free(&world->topology);
     *world = (dt_world_t){0};
 }

@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "comm/backend.h"
+#include "comm/boards.h"
 #include "comm/control.h"
 #include "comm/detector.h"
 #include "comm/topology.h"
@@ -17,6 +18,7 @@ typedef struct dt_world {
     dt_control_t *control; /* NULL in a world of one */
     dt_backend_t *backend;
     dt_detector_t *detector; /* NULL in a world of one, and in tests' worlds */
+    dt_boards_t boards;
     /* The backend's calls may raise SIGPIPE: they are made with it held (base/sigpipe.h). */
     int raises_sigpipe;
     /* Gives back what the bootstrap holds beyond these, after both were destroyed; or NULL. */
@@ -24,7 +26,8 @@ typedef struct dt_world {
     void *context;
 } dt_world_t;
 
-/* Destroys detector, control and backend, leaves, frees the topology. `clean` as in backend.h. */
+/* Destroys detector, control and backend, leaves, frees boards and topology. `clean` as in
+ * backend.h. */
 void dt_world_close(dt_world_t *world, int clean);
 
 #endif

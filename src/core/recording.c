@@ -5,10 +5,18 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/pset_key.h"
+#include "observe/flight_text.h"
+
+_Static_assert(sizeof(dt_flight_board_t) <= DT_BOARD_BYTES, "a board has room for the recorder");
 
 dtrain_status_t dt_recording_open(dt_runtime_t *runtime)
 {
     size_t bytes = sizeof *runtime->own_board;
+    dt_flight_board_t *board = dt_boards_get(&runtime->world.boards, runtime->world.topology.rank);
+    if (board) {
+        dt_flight_init(&runtime->flight, board);
+        return DTRAIN_OK;
+    }
     runtime->own_board = dt_alloc_aligned(_Alignof(dt_flight_board_t), bytes);
     if (!runtime->own_board)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the flight recorder");
@@ -59,4 +67,14 @@ void dt_recording_finished(dt_runtime_t *runtime, const dt_operation_t *operatio
                            dtrain_status_t status)
 {
     dt_flight_finish(&runtime->flight, operation->flight, status);
+}
+
+void dt_recording_describe(void *runtime, int rank, char *text, size_t cap)
+{
+    dt_runtime_t *self = runtime;
+    const dt_flight_board_t *board = dt_boards_get(&self->world.boards, rank);
+    text[0] = '\0';
+    if (board)
+        dt_flight_describe_last(board, self->clock.now(self->clock.context), dt_kind_name, text,
+                                cap);
 }

@@ -1,5 +1,5 @@
-/* recording.h - what the flight recorder (observe/flight.h) is told of operations. All of it with
- * the baton. */
+/* recording.h - what the flight recorder (observe/flight.h) is told of operations. With the
+ * baton, where nothing else is said. */
 #ifndef DT_CORE_RECORDING_H
 #define DT_CORE_RECORDING_H
 
@@ -18,6 +18,10 @@ void dt_recording_agreed(dt_runtime_t *runtime, dt_pset_t *set, const dt_operati
 
 /* A dt_started_fn_t of a runtime. */
 void dt_recording_started(void *runtime, dt_operation_t *const *operations, int n);
+
+/* A describe hook of the detector (comm/detector.h): what a rank of this node was last doing. Any
+ * thread. */
+void dt_recording_describe(void *runtime, int rank, char *text, size_t cap);
 
 void dt_recording_finished(dt_runtime_t *runtime, const dt_operation_t *operation,
                            dtrain_status_t status);

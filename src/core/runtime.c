@@ -43,8 +43,10 @@ static size_t describe_silent(void *context, char *text, size_t cap)
 
 static dtrain_status_t start_detector(dt_runtime_t *runtime)
 {
-    const dt_detector_hooks_t hooks = {
-        .notify = wake_engine, .overdue = dt_strand, .context = runtime};
+    const dt_detector_hooks_t hooks = {.notify = wake_engine,
+                                       .describe = dt_recording_describe,
+                                       .overdue = dt_strand,
+                                       .context = runtime};
     dt_detector_t *detector = runtime->world.detector;
     if (!detector)
         return DTRAIN_OK;

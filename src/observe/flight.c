@@ -198,6 +198,11 @@ static int read_slot(const dt_flight_slot_t *slot, dt_flight_record_t *record)
     return 1;
 }
 
+int dt_flight_read_slot(const dt_flight_board_t *board, int slot, dt_flight_record_t *record)
+{
+    return read_slot(&board->slots[slot], record);
+}
+
 void dt_flight_read_position(const dt_flight_board_t *board, dt_flight_position_t *position)
 {
     memset(position, 0, sizeof *position);

@@ -123,6 +123,9 @@ typedef struct dt_flight_position {
 /* Any thread or process, at any time. */
 void dt_flight_read_position(const dt_flight_board_t *board, dt_flight_position_t *position);
 
+/* Copies one slot's record: 1, or 0 when there is none or it is changing just now. */
+int dt_flight_read_slot(const dt_flight_board_t *board, int slot, dt_flight_record_t *record);
+
 /* Copies all records, in the order of submission. Returns how many there are. */
 int dt_flight_read(const dt_flight_board_t *board, dt_flight_record_t records[DT_FLIGHT_RECORDS]);
 

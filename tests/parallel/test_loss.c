@@ -48,6 +48,13 @@ static void expect_end(dtrain_status_t status, dtrain_status_t wanted, const cha
     CHECK_ERROR_HAS(text);
 }
 
+/* The text that is the detector's tells what the rank was doing: all are on one node here. */
+static void check_last_doing(void)
+{
+    if (strstr(dtrain_last_error(), "is lost: "))
+        CHECK_ERROR_HAS("; it was last ");
+}
+
 static void survive(const char *how, int who, const dtrain_handle_t *handles, int n)
 {
     int is_abort = strcmp(how, "abort") == 0;
@@ -58,6 +65,7 @@ static void survive(const char *how, int who, const dtrain_handle_t *handles, in
     double start = seconds();
     for (int i = 0; i < n; i++)
         expect_end(check_finish(handles[i]), wanted, text);
+    check_last_doing();
     CHECK(seconds() - start < 5); /* that it takes less than 0.1 s is for tests/fault */
     float value = 1;
     expect_end(dtrain_allreduce("later", &value, &value, 1, DTRAIN_DTYPE_F32, DTRAIN_OP_SUM),
@@ -106,6 +114,7 @@ static void lose_busy(int who)
                                   DTRAIN_OP_SUM);
     snprintf(text, sizeof text, "rank %d on", who);
     expect_end(status, DTRAIN_ERR_RANK_LOST, text);
+    check_last_doing();
     expect_end(dtrain_shutdown(), DTRAIN_ERR_RANK_LOST, text);
 }
 

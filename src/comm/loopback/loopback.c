@@ -1,6 +1,7 @@
 #include "comm/loopback/loopback.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -31,8 +32,10 @@ dt_loopback_t *dt_loopback_create(int size, int num_nodes)
         return NULL;
     *loopback = (dt_loopback_t){.num_nodes = num_nodes};
     loopback->mailboxes = dt_calloc((size_t)size, sizeof *loopback->mailboxes);
-    if (!loopback->mailboxes)
+    loopback->boards = dt_alloc_aligned(DT_BOARD_BYTES, (size_t)size * DT_BOARD_BYTES);
+    if (!loopback->mailboxes || !loopback->boards)
         goto err;
+    memset(loopback->boards, 0, (size_t)size * DT_BOARD_BYTES);
     while (loopback->size < size) {
         int rank = loopback->size++;
         if (init_mailbox(&loopback->mailboxes[rank], rank == 0 ? size : 1) != 0)
@@ -51,6 +54,7 @@ void dt_loopback_free(dt_loopback_t *loopback)
     for (int rank = 0; rank < loopback->size; rank++)
         free_mailbox(&loopback->mailboxes[rank]);
     dt_free(loopback->mailboxes);
+    dt_free(loopback->boards);
     dt_free(loopback);
 }
 
@@ -68,6 +72,20 @@ static dtrain_status_t make_topology(const dt_loopback_t *loopback, int rank,
     return dt_topology_make(topology, rank, loopback->size, peers);
 }
 
+/* Those of the rank's pretended node. */
+static dtrain_status_t make_boards(const dt_loopback_t *loopback, const dt_topology_t *topology,
+                                   dt_boards_t *boards)
+{
+    boards->at = dt_calloc((size_t)topology->size, sizeof *boards->at);
+    if (!boards->at)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for a loopback world");
+    for (int rank = 0; rank < topology->size; rank++) {
+        if (topology->peers[rank].node == topology->peers[topology->rank].node)
+            boards->at[rank] = loopback->boards + (size_t)rank * DT_BOARD_BYTES;
+    }
+    return DTRAIN_OK;
+}
+
 dtrain_status_t dt_loopback_join(dt_loopback_t *loopback, int rank, dt_world_t *world)
 {
     dt_world_t joined = {0};
@@ -75,7 +93,8 @@ dtrain_status_t dt_loopback_join(dt_loopback_t *loopback, int rank, dt_world_t *
     dtrain_status_t status = make_topology(loopback, rank, &joined.topology);
     if (status != DTRAIN_OK)
         return status;
-    if ((status = dt_loopback_p2p(loopback, rank, &p2p)) != DTRAIN_OK ||
+    if ((status = make_boards(loopback, &joined.topology, &joined.boards)) != DTRAIN_OK ||
+        (status = dt_loopback_p2p(loopback, rank, &p2p)) != DTRAIN_OK ||
         (status = dt_ring_create(p2p, NULL, &joined.backend)) != DTRAIN_OK)
         goto err;
     if (loopback->size > 1 &&

@@ -56,6 +56,7 @@ typedef struct dt_loopback_mailbox {
 struct dt_loopback {
     int size, num_nodes;              /* [const] */
     dt_loopback_mailbox_t *mailboxes; /* [const] size */
+    uint8_t *boards;                  /* [const] size */
 };
 
 dtrain_status_t dt_loopback_control(dt_loopback_t *loopback, int rank, dt_control_t **control);

@@ -67,7 +67,8 @@ static dt_shm_node_t *meet(dt_mpi_bootstrap_t *self, const meeting_t *meeting,
     return status == DTRAIN_OK ? node : NULL;
 }
 
-static dtrain_status_t use_for_control(dt_mpi_bootstrap_t *self, const dt_shm_node_t *node)
+/* What only tells more when something goes wrong, or makes small messages faster. */
+static dtrain_status_t use_beside_data(dt_mpi_bootstrap_t *self, const dt_shm_node_t *node)
 {
     const dt_topology_t *topology = &self->world.topology;
     int *ranks = dt_calloc((size_t)topology->local_size, sizeof *ranks);
@@ -78,8 +79,10 @@ static dtrain_status_t use_for_control(dt_mpi_bootstrap_t *self, const dt_shm_no
         if (peer->node == topology->peers[self->rank].node)
             ranks[peer->local_rank] = rank;
     }
-    dtrain_status_t status = dt_shm_control_create(node, ranks, topology->size, self->world.control,
-                                                   &self->world.control);
+    dtrain_status_t status = dt_shm_node_boards(node, ranks, topology->size, &self->world.boards);
+    if (status == DTRAIN_OK && topology->peers[self->rank].node == topology->peers[0].node)
+        status = dt_shm_control_create(node, ranks, topology->size, self->world.control,
+                                       &self->world.control);
     dt_free(ranks);
     return status;
 }
@@ -148,9 +151,7 @@ static dtrain_status_t use_across_nodes(dt_mpi_bootstrap_t *self, dt_shm_node_t 
 static dtrain_status_t use(dt_mpi_bootstrap_t *self, dt_shm_node_t *node)
 {
     const dt_topology_t *topology = &self->world.topology;
-    dtrain_status_t status = DTRAIN_OK;
-    if (topology->peers[self->rank].node == topology->peers[0].node)
-        status = use_for_control(self, node);
+    dtrain_status_t status = use_beside_data(self, node);
     if (status == DTRAIN_OK && topology->num_nodes == 1)
         return use_for_all_data(self, node);
     if (status == DTRAIN_OK && topology->is_homogeneous) /* so no rank is alone: this one is not */

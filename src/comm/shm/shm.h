@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "comm/backend.h"
+#include "comm/boards.h"
 #include "comm/sock/sock_control.h"
 
 /* One rank's view of the node: its number, and where it sees every rank's heap. */
@@ -44,6 +45,13 @@ dtrain_status_t dt_shm_connect(const dt_sock_address_t *address, int rank, int s
  * heaps of `heap_bytes` (0: the default). Each is freed, or made a backend, on its own.
  */
 dtrain_status_t dt_shm_local_group(int size, int64_t heap_bytes, dt_shm_node_t **nodes);
+
+/*
+ * The boards of the node's ranks; `ranks` holds, by local rank, their numbers in a world of `size`.
+ * They stay for as long as *boards, whatever becomes of the node. OUT_OF_MEMORY.
+ */
+dtrain_status_t dt_shm_node_boards(const dt_shm_node_t *node, const int *ranks, int size,
+                                   dt_boards_t *boards);
 
 /* Gives up a node that no backend was made of. */
 void dt_shm_node_free(dt_shm_node_t *node);

@@ -47,10 +47,11 @@ static size_t file_size_limit(void)
     return (size_t)limit.rlim_cur;
 }
 
-/* -1 and errno when that failed. */
+/* A file for a heap of as many bytes and its board; -1 and errno when that failed. */
 static int open_heap(size_t bytes)
 {
     unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    bytes += DT_BOARD_BYTES;
     if (bytes > file_size_limit()) {
         errno = EFBIG;
         return -1;
@@ -74,11 +75,12 @@ static int open_heap(size_t bytes)
 static int reserve(dt_shm_mapping_t *mapping, size_t bytes)
 {
     size_t size = (size_t)mapping->size;
-    if (bytes > (SIZE_MAX - HUGE_PAGE) / size) {
+    size_t stride = round_up(bytes + DT_BOARD_BYTES);
+    if (stride > (SIZE_MAX - HUGE_PAGE) / size) {
         errno = ENOMEM;
         return -1;
     }
-    size_t length = size * bytes + HUGE_PAGE;
+    size_t length = size * stride + HUGE_PAGE;
     void *reserved =
         mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
@@ -87,7 +89,8 @@ static int reserve(dt_shm_mapping_t *mapping, size_t bytes)
     mapping->reserved = reserved;
     mapping->reserved_bytes = length;
     mapping->base = mapping->reserved + (beyond > 0 ? HUGE_PAGE - beyond : 0);
-    mapping->stride = mapping->bytes = bytes;
+    mapping->stride = stride;
+    mapping->bytes = bytes;
     return 0;
 }
 
@@ -145,23 +148,29 @@ static int is_sound(int fd, size_t bytes)
 
 dtrain_status_t dt_shm_mapping_attach(dt_shm_mapping_t *mapping, int rank, int fd)
 {
-    if (!is_sound(fd, mapping->bytes))
+    size_t bytes = mapping->bytes + DT_BOARD_BYTES;
+    if (!is_sound(fd, bytes))
         return dt_fail(DTRAIN_ERR_COMMUNICATION,
                        "what local rank %d calls its shared memory is not as it has to be", rank);
     uint8_t *heap = dt_shm_mapping_heap(mapping, rank);
-    if (mmap(heap, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-             fd, 0) == MAP_FAILED)
+    if (mmap(heap, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
+        MAP_FAILED)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
                        "cannot map %zu MiB of shared memory of local rank %d: %s",
                        mapping->bytes >> 20, rank, strerror(errno));
     /* A core dump would fill in all that the heap leaves out. */
-    madvise(heap, mapping->bytes, MADV_DONTDUMP);
+    madvise(heap, bytes, MADV_DONTDUMP);
     return DTRAIN_OK;
 }
 
 uint8_t *dt_shm_mapping_heap(const dt_shm_mapping_t *mapping, int rank)
 {
     return mapping->base + (size_t)rank * mapping->stride;
+}
+
+void *dt_shm_mapping_board(const dt_shm_mapping_t *mapping, int rank)
+{
+    return dt_shm_mapping_heap(mapping, rank) + mapping->bytes;
 }
 
 void dt_shm_mapping_release(dt_shm_mapping_t *mapping)
@@ -191,6 +200,25 @@ void dt_shm_node_free(dt_shm_node_t *node)
         return;
     dt_shm_mapping_release(node->mapping);
     dt_free(node);
+}
+
+static void release_mapping(void *mapping)
+{
+    dt_shm_mapping_release(mapping);
+}
+
+dtrain_status_t dt_shm_node_boards(const dt_shm_node_t *node, const int *ranks, int size,
+                                   dt_boards_t *boards)
+{
+    dt_shm_mapping_t *mapping = node->mapping;
+    void **at = dt_calloc((size_t)size, sizeof *at);
+    if (!at)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for the node's boards");
+    for (int local = 0; local < mapping->size; local++)
+        at[ranks[local]] = dt_shm_mapping_board(mapping, local);
+    atomic_fetch_add(&mapping->users, 1);
+    *boards = (dt_boards_t){.at = at, .release = release_mapping, .memory = mapping};
+    return DTRAIN_OK;
 }
 
 static dtrain_status_t attach_more(dt_shm_mapping_t *mapping)

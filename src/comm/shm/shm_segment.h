@@ -12,7 +12,7 @@
 typedef struct dt_shm_mapping {
     _Atomic int users; /* [atomic] nodes of this process that see it */
     int size;          /* [const] heaps */
-    size_t bytes;      /* [const] of a heap, as all ranks have agreed */
+    size_t bytes;      /* [const] of a heap, as all ranks have agreed; the board lies behind it */
     size_t stride;     /* [const] from one heap to the next */
     uint8_t *base;     /* [const] the first heap; aligned to huge pages */
     uint8_t *reserved; /* [const] what was mapped, and how much */
@@ -39,6 +39,9 @@ dtrain_status_t dt_shm_mapping_create(int size, int64_t wanted, dt_shm_mapping_t
 dtrain_status_t dt_shm_mapping_attach(dt_shm_mapping_t *mapping, int rank, int fd);
 
 uint8_t *dt_shm_mapping_heap(const dt_shm_mapping_t *mapping, int rank);
+
+/* A rank's board (comm/boards.h), in its heap's file but no part of the heap. */
+void *dt_shm_mapping_board(const dt_shm_mapping_t *mapping, int rank);
 
 /* One user less; the last one unmaps. */
 void dt_shm_mapping_release(dt_shm_mapping_t *mapping);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/recording.h"
 #include "engine_world.h"
 
 /* What a rank has recorded, in the order of submission. */
@@ -129,6 +130,39 @@ static void test_engine_flight_waiting_operation_is_submitted_only(void **state)
     engine_run(2, NULL, leave_one_waiting, NULL);
 }
 
+/* What the others of the node read of a rank that hangs, or has died. */
+static void be_described(engine_rank_t *self)
+{
+    char text[256];
+    float *values = engine_buffer(self, 4 * sizeof *values);
+    engine_op_t op = {.name = "alone", .in = values, .out = values, .count = 4};
+    dtrain_handle_t handle = 0;
+    dt_recording_describe(self->runtime, 1 - self->rank, text, sizeof text);
+    ENGINE_CHECK(self, text[0] == '\0');
+    engine_meet(self);
+    engine_check_works(self, "before");
+    engine_meet(self);
+    if (self->rank == 0) {
+        ENGINE_OK(self, engine_submit(self, &op, &handle));
+    } else {
+        do {
+            dt_recording_describe(self->runtime, 0, text, sizeof text);
+        } while (strstr(text, "outside of all operations, and had finished allreduce 'before'"));
+        ENGINE_TEXT(self, text,
+                    "waiting for other ranks in allreduce 'alone' (its operation 2; 1 "
+                    "unfinished), and had finished allreduce 'before' ");
+        ENGINE_OK(self, engine_do(self, &op));
+    }
+    if (self->rank == 0)
+        ENGINE_OK(self, engine_finish(self, handle));
+}
+
+static void test_engine_flight_rank_is_described_by_others_of_its_node(void **state)
+{
+    (void)state;
+    engine_run(2, NULL, be_described, NULL);
+}
+
 /* A rank that has joined counts what the others agree on, and records nothing of it. */
 static void join_early(engine_rank_t *self)
 {
@@ -158,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_engine_flight_ranks_record_the_same_places),
         cmocka_unit_test(test_engine_flight_world_of_one_records_too),
         cmocka_unit_test(test_engine_flight_waiting_operation_is_submitted_only),
+        cmocka_unit_test(test_engine_flight_rank_is_described_by_others_of_its_node),
         cmocka_unit_test(test_engine_flight_joined_rank_keeps_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
