@@ -1,0 +1,79 @@
+"""What an operation's argument may be, and where its elements lie."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtrain import _abi
+
+_NUMPY_TYPES = {
+    "uint8": _abi.DTYPE_U8, "int8": _abi.DTYPE_I8, "int16": _abi.DTYPE_I16,
+    "uint16": _abi.DTYPE_U16, "int32": _abi.DTYPE_I32, "int64": _abi.DTYPE_I64,
+    "float16": _abi.DTYPE_F16, "float32": _abi.DTYPE_F32, "float64": _abi.DTYPE_F64,
+    "bool": _abi.DTYPE_BOOL,
+    "bfloat16": _abi.DTYPE_BF16,  # of the package ml_dtypes, which JAX and others use
+}
+_BY_DTYPE: dict[Any, int] = {np.dtype(name): number for name, number in _NUMPY_TYPES.items()
+                             if name != "bfloat16"}
+
+
+class Buffer(NamedTuple):
+    """Dense, row-major memory that the library may be lent."""
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: int  # DTYPE_… of the library
+    owner: Any  # keeps the memory
+
+
+def dtype_number(dtype: Any) -> int:
+    """The library's number of a numpy dtype; TypeError when it has none."""
+    number = _BY_DTYPE.get(dtype)
+    if number is None:
+        number = _NUMPY_TYPES.get(dtype.name if dtype.isnative else "")
+        if number is None:
+            raise TypeError(f"arrays of {dtype!r} cannot be sent; the types are "
+                            + ", ".join(_NUMPY_TYPES))
+        _BY_DTYPE[dtype] = number
+    return number
+
+
+def as_array(value: Any) -> np.ndarray:
+    """An array that shares the memory of `value` where it has any. Numbers and lists become new
+    arrays."""
+    if type(value) is np.ndarray:
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        raise TypeError("an array in GPU memory: copy it to the host, or use dtrain.torch")
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__"):
+        device = value.__dlpack_device__()[0]
+        if device not in (1, 3):  # kDLCPU, kDLCUDAHost
+            raise TypeError(f"an array on device kind {device} of DLPack, not in host memory")
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def readable(array: np.ndarray) -> Buffer:
+    """The memory of an input. TypeError for its type, ValueError when it is not contiguous."""
+    if not array.flags.c_contiguous:
+        raise ValueError(f"an array of shape {array.shape} with strides {array.strides} is not "
+                         "contiguous: pass numpy.ascontiguousarray(x)")
+    return Buffer(array.__array_interface__["data"][0], array.shape, dtype_number(array.dtype),
+                  array)
+
+
+def writable(array: Any) -> Buffer:
+    """The memory of an output, which must be an array of the caller's that can be written to."""
+    if not isinstance(array, np.ndarray):
+        shared = as_array(array)
+        if not (hasattr(array, "__array_interface__") or hasattr(array, "__dlpack__")
+                or hasattr(array, "__array__")):
+            raise TypeError(f"an output must be an array, not {type(array).__name__}")
+        array = shared
+    if not array.flags.c_contiguous:
+        raise ValueError(f"an output of shape {array.shape} with strides {array.strides} is not "
+                         "contiguous: the result would not reach it")
+    if not array.flags.writeable:
+        raise ValueError("an output that is read-only")
+    return Buffer(array.__array_interface__["data"][0], array.shape, dtype_number(array.dtype),
+                  array)

@@ -1,0 +1,256 @@
+"""From buffers to an operation of the library, and the handle that waits for it.
+
+A buffer that was lent is kept alive by the handle until the operation is done; when a handle is
+forgotten before that, by `_orphans`; and when the world is gone before, until shutdown, since a
+peer may still be writing to it.
+"""
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import threading
+from typing import Any, Callable, Sequence
+
+from dtrain import _abi, errors
+from dtrain._library import lib
+
+# A wait returns to Python as often, so that Ctrl-C is heard.
+_WAIT_SLICE_MS = 200
+# Errors after which the data path of a peer may still be at work.
+_WORLD_ENDS = (_abi.ERR_RANK_LOST, _abi.ERR_ABORTED, _abi.ERR_TIMEOUT, _abi.ERR_COMMUNICATION,
+               _abi.ERR_INTERNAL)
+_TENSOR_SIZE = ctypes.sizeof(_abi.Tensor)
+_OPTIONS_SIZE = ctypes.sizeof(_abi.Options)
+_CACHE_MAX = 4096
+
+_shapes: dict[tuple[int, ...], Any] = {}
+_options: dict[tuple, Any] = {}
+_counters: dict[str, Any] = {}
+_orphans: list[tuple[int, Any]] = []
+_kept_until_shutdown: list[Any] = []
+_lock = threading.Lock()
+# Counts shutdowns: numbers of handles may be given out again in the next world.
+_world = 0
+
+
+def name_of(kind: str, name: str | None, blocking: bool = False) -> str:
+    """A name for an operation that was given none.
+
+    Operations without a name are matched across ranks by their order. A blocking one has ended
+    before the next, so all of a kind share a name, which the ranks then need not agree on again."""
+    if name is not None:
+        return name
+    if blocking:
+        return kind + ".unnamed"
+    with _lock:
+        counter = _counters.setdefault(kind, itertools.count())
+        return f"{kind}.unnamed.{next(counter)}"
+
+
+def timeout_ms(timeout: float | None) -> int:
+    """Seconds as the library's milliseconds: None is the configured deadline, math.inf is none."""
+    if timeout is None:
+        return 0
+    if timeout == math.inf:
+        return -1
+    if not 0 < timeout <= 2_000_000:
+        raise ValueError(f"a timeout of {timeout} s: it is more than 0, or None, or math.inf")
+    return max(1, int(timeout * 1000))
+
+
+def options(op: int = 0, prescale: float = 1.0, postscale: float = 1.0, pset: int = 0,
+            priority: int = 0, timeout: float | None = None) -> Any:
+    """A dtrain_options_t, or None when all of it is default. The library copies it."""
+    key = (op, prescale, postscale, pset, priority, timeout)
+    found = _options.get(key)
+    if found is None:
+        if key == (0, 1.0, 1.0, 0, 0, None):
+            return None
+        if prescale == 0 or postscale == 0:
+            raise ValueError("a scale of 0, which would be taken for 1")
+        if len(_options) >= _CACHE_MAX:
+            _options.clear()
+        found = ctypes.pointer(_abi.Options(struct_size=_OPTIONS_SIZE, op=op, prescale=prescale,
+                                            postscale=postscale, pset=pset, priority=priority,
+                                            timeout_ms=timeout_ms(timeout)))
+        _options[key] = found
+    return found
+
+
+def _shape_array(shape: tuple[int, ...]) -> Any:
+    found = _shapes.get(shape)
+    if found is None:
+        if len(_shapes) >= _CACHE_MAX:
+            _shapes.clear()
+        found = _shapes[shape] = (ctypes.c_int64 * len(shape))(*shape)
+    return found
+
+
+def tensor(name: str, pointer_in: int | None, pointer_out: int | None, shape: tuple[int, ...],
+           dtype: int, out_bytes: int = 0) -> _abi.Tensor:
+    """A dtrain_tensor_t in host memory; pointers are addresses, None is NULL."""
+    return _abi.Tensor(_TENSOR_SIZE, len(shape), name.encode(), pointer_in, pointer_out,
+                       _shape_array(shape), dtype, _abi.DEVICE_CPU, None, out_bytes)
+
+
+class Handle:
+    """An operation that was submitted. wait() gives its result; a handle may be waited for more
+    than once, by any thread. Buffers must not be touched before it is done."""
+
+    __slots__ = ("name", "_id", "_world", "_keep", "_finish", "_result", "_error", "_lock")
+
+    def __init__(self, name: str, handle: int, keep: Any, finish: Callable[[int], Any]):
+        self.name = name
+        self._id = handle  # 0 once it was given back
+        self._world = _world
+        self._keep = keep
+        self._finish = finish
+        self._result: Any = None
+        self._error: errors.Error | None = None
+        self._lock = threading.Lock()
+
+    def done(self) -> bool:
+        """Whether the operation is done, well or badly. Does not block."""
+        handle = self._id
+        if handle == 0 or self._world != _world:
+            return True
+        done = ctypes.c_int()
+        status = lib.dtrain_poll(handle, done)
+        return status != _abi.OK or done.value != 0
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """The result, once the operation is done; raises its error.
+
+        timeout: seconds after which TimeoutError is raised and the operation stays in flight;
+                 None waits as long as it takes, which its own deadline ends."""
+        if self._id != 0:
+            self._wait_for_library(timeout)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _wait_for_library(self, timeout: float | None) -> None:
+        left = math.inf if timeout is None else max(0, int(timeout * 1000))
+        handle = self._id
+        while True:
+            if self._world != _world:
+                raise errors.make(_abi.ERR_NOT_INITIALIZED, self.name,
+                                  f"'{self.name}' belongs to a world that was shut down")
+            status = lib.dtrain_wait_for(handle, int(min(left, _WAIT_SLICE_MS)))
+            if status != _abi.IN_PROGRESS:
+                break
+            left -= _WAIT_SLICE_MS
+            if left <= 0:
+                raise TimeoutError(f"'{self.name}' was not done within {timeout:g} s")
+        with self._lock:
+            if self._id == 0:  # another thread was here first
+                return
+            try:
+                self._settle(status)
+            finally:
+                self._id, self._keep, self._finish = 0, None, None
+                lib.dtrain_release(handle)
+
+    def _settle(self, status: int) -> None:
+        if status < 0:
+            self._error = errors.make(status, self.name)
+            if status in _WORLD_ENDS:
+                _kept_until_shutdown.append(self._keep)
+            return
+        self._result = self._finish(self._id)
+
+    def __repr__(self) -> str:
+        state = "failed" if self._error else "done" if self.done() else "in flight"
+        return f"<dtrain.Handle '{self.name}' {state}>"
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_id", 0)
+        if (handle and self._world == _world
+                and lib.dtrain_release(handle) == _abi.IN_PROGRESS):
+            _orphans.append((handle, self._keep))
+
+
+class Group:
+    """Several handles that are waited for together; wait() gives a list of their results."""
+
+    __slots__ = ("handles",)
+
+    def __init__(self, handles: Sequence[Handle]):
+        self.handles = list(handles)
+
+    def done(self) -> bool:
+        """Whether all are done. Does not block."""
+        return all(handle.done() for handle in self.handles)
+
+    def wait(self, timeout: float | None = None) -> list[Any]:
+        """The results in their order; raises the first one's error when any failed, after all are
+        done. `timeout` as Handle.wait, for each."""
+        first: errors.Error | None = None
+        for handle in self.handles:
+            try:
+                handle.wait(timeout)
+            except errors.Error as error:
+                first = first or error
+        if first is not None:
+            raise first
+        return [handle.wait() for handle in self.handles]
+
+
+def submit(call: Callable[..., int], described: _abi.Tensor | None, name: str, opts: Any, keep: Any,
+           finish: Callable[[int], Any], *extra: Any) -> Handle:
+    """Calls one of the library's …_async functions: `extra` goes between tensor and options."""
+    if _orphans:
+        sweep_orphans()
+    handle = ctypes.c_uint64()
+    if described is None:
+        status = call(*extra, opts, handle)
+    else:
+        status = call(described, *extra, opts, handle)
+    if status != _abi.OK:
+        raise errors.make(status, name)
+    return Handle(name, handle.value, keep, finish)
+
+
+def submit_group(call: Callable[..., int], tensors: Sequence[_abi.Tensor], names: Sequence[str],
+                 opts: Any, keeps: Sequence[Any],
+                 finishes: Sequence[Callable[[int], Any]]) -> Group:
+    """The same for one of the grouped functions."""
+    if _orphans:
+        sweep_orphans()
+    n = len(tensors)
+    handles = (ctypes.c_uint64 * n)()
+    status = call((_abi.Tensor * n)(*tensors), n, opts, handles)
+    if status != _abi.OK:
+        raise errors.make(status, names[0] if names else None)
+    return Group([Handle(*parts) for parts in zip(names, handles, keeps, finishes)])
+
+
+def refuse(name: str, pset: int = 0) -> None:
+    """Tells the other ranks that a call was refused here before the library saw it, so that theirs
+    of that name fails instead of waiting: an operation with a type that is none."""
+    lib.dtrain_allreduce_async(tensor(name, None, None, (), 0), options(pset=pset),
+                               ctypes.c_uint64())
+
+
+def sweep_orphans() -> None:
+    """Gives back the handles that were forgotten while in flight and are done by now."""
+    with _lock:
+        _orphans[:] = [(handle, keep) for handle, keep in _orphans
+                       if lib.dtrain_release(handle) == _abi.IN_PROGRESS]
+
+
+def world_number() -> int:
+    """How many worlds this process has left: tells memory and handles of one from the next's."""
+    return _world
+
+
+def after_shutdown() -> None:
+    """Lets go of all buffers, which the library no longer writes to, and of all handles; the next
+    world counts unnamed operations from 0 on every rank."""
+    global _world
+    with _lock:
+        _world += 1
+        _orphans.clear()
+        _kept_until_shutdown.clear()
+        _counters.clear()

@@ -1,0 +1,342 @@
+"""Every operation on numpy arrays, on any number of ranks."""
+import ctypes
+import functools
+import gc
+import os
+import threading
+import unittest
+
+import numpy as np
+
+import dtrain
+
+dtrain.init()
+RANK, SIZE = dtrain.rank(), dtrain.size()
+TYPES = [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.int64, np.float16, np.float32,
+         np.float64]
+needs_two = functools.partial(unittest.skipIf, SIZE < 2, "needs two ranks")
+
+
+def of_rank(rank, shape=(5, 3), dtype=np.float32):
+    """What rank `rank` brings: small integers, so that every order of addition is exact."""
+    return (np.arange(np.prod(shape)).reshape(shape) % 7 + rank).astype(dtype)
+
+
+def everyone(**how):
+    return [of_rank(rank, **how) for rank in range(SIZE)]
+
+
+class Topology(unittest.TestCase):
+    def test_ranks_of_one_node(self):
+        self.assertTrue(0 <= RANK < SIZE)
+        self.assertEqual((dtrain.local_rank(), dtrain.local_size()), (RANK, SIZE))
+        self.assertEqual((dtrain.cross_rank(), dtrain.cross_size()), (0, 1))
+        self.assertTrue(dtrain.is_homogeneous())
+
+    def test_init_twice_is_one_world(self):
+        dtrain.init()
+        self.assertEqual(dtrain.size(), SIZE)
+
+
+class Reductions(unittest.TestCase):
+    def test_sum_of_every_type(self):
+        for dtype in TYPES:
+            with self.subTest(dtype=dtype.__name__):
+                result = dtrain.allreduce(of_rank(RANK, dtype=dtype), op=dtrain.Sum)
+                self.assertEqual(result.dtype, dtype)
+                np.testing.assert_array_equal(result, sum(everyone(dtype=dtype)))
+
+    def test_every_reduction(self):
+        for op, expected in ((dtrain.Sum, np.sum), (dtrain.Average, np.mean), (dtrain.Min, np.min),
+                             (dtrain.Max, np.max), (dtrain.Product, np.prod)):
+            with self.subTest(op=op.name):
+                result = dtrain.allreduce(of_rank(RANK, dtype=np.float64), op=op)
+                np.testing.assert_allclose(result, expected(everyone(dtype=np.float64), axis=0))
+
+    def test_average_is_the_default(self):
+        np.testing.assert_allclose(dtrain.allreduce(np.full(3, RANK, np.float64)), (SIZE - 1) / 2)
+
+    def test_bool_sum_is_or(self):
+        result = dtrain.allreduce(np.array([RANK == 0, False]), op=dtrain.Sum)
+        np.testing.assert_array_equal(result, [True, False])
+
+    def test_scales_are_applied(self):
+        result = dtrain.allreduce(np.ones(2), op=dtrain.Sum, prescale=2.0, postscale=0.5)
+        np.testing.assert_allclose(result, SIZE)
+
+    def test_scale_of_zero_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "scale of 0"):
+            dtrain.allreduce(np.ones(2), "zero scale", prescale=0.0)
+
+    def test_in_place_leaves_the_result_in_the_input(self):
+        x = of_rank(RANK)
+        self.assertIs(dtrain.allreduce(x, op=dtrain.Sum, out=x), x)
+        np.testing.assert_array_equal(x, sum(everyone()))
+
+    def test_out_of_place_leaves_the_input(self):
+        x, out = of_rank(RANK), np.empty((5, 3), np.float32)
+        self.assertIs(dtrain.allreduce(x, op=dtrain.Sum, out=out), out)
+        np.testing.assert_array_equal(x, of_rank(RANK))
+        np.testing.assert_array_equal(out, sum(everyone()))
+
+    def test_scalars_and_lists_become_arrays(self):
+        self.assertEqual(dtrain.allreduce(2.5), 2.5)
+        np.testing.assert_array_equal(dtrain.allreduce([1, 2], op=dtrain.Max), [1, 2])
+
+    def test_empty_array(self):
+        self.assertEqual(dtrain.allreduce(np.empty((0, 4))).shape, (0, 4))
+
+    def test_dlpack_tensor_is_read(self):
+        class Tensor:  # numpy's own DLPack, without anything else that numpy knows
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, stream=None):
+                return self.array.__dlpack__()
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+        np.testing.assert_array_equal(dtrain.allreduce(Tensor(np.arange(4.0)), op=dtrain.Max),
+                                      np.arange(4.0))
+
+    def test_reduce_gives_the_root_alone(self):
+        result = dtrain.reduce(of_rank(RANK), SIZE - 1, op=dtrain.Sum)
+        if RANK == SIZE - 1:
+            np.testing.assert_array_equal(result, sum(everyone()))
+        else:
+            self.assertIsNone(result)
+
+    def test_reducescatter_shares_rows_out(self):
+        result = dtrain.reducescatter(of_rank(RANK), op=dtrain.Sum)
+        np.testing.assert_array_equal(result, np.array_split(sum(everyone()), SIZE)[RANK])
+
+    def test_group_keeps_its_order(self):
+        xs = [of_rank(RANK, (n, 2)) for n in (1, 4, 2)]
+        for n, result in zip((1, 4, 2), dtrain.grouped_allreduce(xs, op=dtrain.Sum)):
+            np.testing.assert_array_equal(result, sum(everyone(shape=(n, 2))))
+        for n, result in zip((1, 4, 2), dtrain.grouped_reducescatter(xs, op=dtrain.Sum)):
+            np.testing.assert_array_equal(
+                result, np.array_split(sum(everyone(shape=(n, 2))), SIZE)[RANK])
+
+    def test_adasum_of_equal_gradients_is_their_average(self):
+        np.testing.assert_allclose(dtrain.allreduce(np.ones(3), op=dtrain.Adasum), np.ones(3))
+
+    def test_library_memory_is_reduced(self):
+        x = dtrain.empty((1000, 3))
+        x[:] = RANK
+        part = x[100:200]
+        dtrain.allreduce(part, op=dtrain.Sum, out=part)
+        np.testing.assert_array_equal(x[100:200], sum(range(SIZE)))
+        np.testing.assert_array_equal(x[200:], RANK)
+
+
+class Movements(unittest.TestCase):
+    def test_broadcast_from_every_root(self):
+        for root in range(SIZE):
+            np.testing.assert_array_equal(dtrain.broadcast(of_rank(RANK), root), of_rank(root))
+
+    def test_broadcast_in_place(self):
+        x = of_rank(RANK)
+        dtrain.broadcast(x, 0, out=x)
+        np.testing.assert_array_equal(x, of_rank(0))
+
+    def test_allgather_of_unequal_rows(self):
+        result = dtrain.allgather(of_rank(RANK, (RANK, 2)))  # none from rank 0
+        np.testing.assert_array_equal(
+            result, np.concatenate([of_rank(rank, (rank, 2)) for rank in range(SIZE)]))
+
+    def test_allgather_into_room_of_the_caller(self):
+        out = np.empty((SIZE + 2, 2), np.float32)
+        result = dtrain.allgather(of_rank(RANK, (1, 2)), out=out)
+        self.assertEqual(result.shape, (SIZE, 2))
+        self.assertTrue(np.shares_memory(result, out))
+
+    def test_grouped_allgather(self):
+        results = dtrain.grouped_allgather([of_rank(RANK, (RANK + 1, 2)), of_rank(RANK, (2,))])
+        self.assertEqual([x.shape for x in results], [(SIZE * (SIZE + 1) // 2, 2), (2 * SIZE,)])
+
+    def test_gather_gives_the_root_alone(self):
+        result = dtrain.gather(of_rank(RANK, (RANK + 1, 2)), 0)
+        if RANK == 0:
+            np.testing.assert_array_equal(
+                result, np.concatenate([of_rank(rank, (rank + 1, 2)) for rank in range(SIZE)]))
+        else:
+            self.assertIsNone(result)
+
+    def test_scatter_shares_rows_out(self):
+        np.testing.assert_array_equal(dtrain.scatter(of_rank(RANK), SIZE - 1),
+                                      np.array_split(of_rank(SIZE - 1), SIZE)[RANK])
+
+    def test_alltoall_with_splits(self):
+        x = np.full((sum(range(SIZE)), 2), RANK, np.int32)  # r rows for rank r
+        result, splits = dtrain.alltoall(x, splits=range(SIZE))
+        self.assertEqual(splits, [RANK] * SIZE)
+        np.testing.assert_array_equal(result[:, 0], np.repeat(np.arange(SIZE), RANK))
+
+    def test_alltoall_without_splits(self):
+        result, splits = dtrain.alltoall(np.arange(2 * SIZE) + 100 * RANK)
+        self.assertEqual(splits, [2] * SIZE)
+        np.testing.assert_array_equal(result, np.concatenate(
+            [np.arange(2 * RANK, 2 * RANK + 2) + 100 * rank for rank in range(SIZE)]))
+
+    @needs_two()
+    def test_send_and_receive(self):
+        if RANK == 0:
+            dtrain.send(np.arange(4.0), 1, "transfer")
+        elif RANK == 1:
+            np.testing.assert_array_equal(dtrain.recv(np.empty(4), 0, "transfer"), np.arange(4.0))
+
+    def test_objects(self):
+        self.assertEqual(dtrain.broadcast_object({"rank": RANK}, SIZE - 1), {"rank": SIZE - 1})
+        self.assertEqual(dtrain.allgather_object("x" * RANK), ["x" * r for r in range(SIZE)])
+
+
+class Handles(unittest.TestCase):
+    def test_many_in_flight(self):
+        handles = [dtrain.allreduce_async(np.full(9, RANK + i), f"many {i}", dtrain.Sum)
+                   for i in range(50)]
+        for i, handle in reversed(list(enumerate(handles))):
+            np.testing.assert_array_equal(handle.wait(), sum(range(SIZE)) + i * SIZE)
+            self.assertTrue(handle.done())
+            self.assertIs(handle.wait(), handle.wait())
+
+    @needs_two()
+    def test_wait_that_times_out_leaves_the_operation(self):
+        if RANK == 0:
+            handle = dtrain.allreduce_async(np.ones(2), "late", dtrain.Sum)
+            with self.assertRaisesRegex(TimeoutError, "late"):
+                handle.wait(timeout=0.05)
+            self.assertFalse(handle.done())
+            dtrain.barrier()
+            np.testing.assert_array_equal(handle.wait(), SIZE)
+        else:
+            dtrain.barrier()
+            dtrain.allreduce(np.ones(2), "late", dtrain.Sum)
+
+    @needs_two()
+    def test_handle_that_is_forgotten_keeps_its_buffers(self):
+        if RANK == 0:
+            dtrain.allreduce_async(np.full(1 << 16, 1.0), "forgotten", dtrain.Sum)
+            gc.collect()
+            [np.full(1 << 16, 7.0) for _ in range(8)]
+            dtrain.barrier()
+        else:
+            dtrain.barrier()
+            np.testing.assert_array_equal(
+                dtrain.allreduce(np.full(1 << 16, 1.0), "forgotten", dtrain.Sum), SIZE)
+
+    def test_threads_wait_for_one_handle(self):
+        handle = dtrain.allreduce_async(np.ones(1 << 16), "shared", dtrain.Sum)
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(handle.wait()[0]))
+                   for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, [SIZE] * 4)
+
+    @needs_two()
+    def test_other_threads_run_during_a_wait(self):
+        # Rank 0 waits; only its other thread lets rank 1 come. With the GIL held this would end
+        # in the operation's deadline.
+        if RANK == 0:
+            handle = dtrain.allreduce_async(np.ones(1), "gil", dtrain.Sum, timeout=20)
+            thread = threading.Thread(target=lambda: dtrain.send(np.ones(1), 1, "go"))
+            thread.start()
+            handle.wait()
+            thread.join()
+        else:
+            if RANK == 1:
+                dtrain.recv(np.empty(1), 0, "go")
+            dtrain.allreduce(np.ones(1), "gil", dtrain.Sum, timeout=20)
+
+
+class ProcessSets(unittest.TestCase):
+    def test_world_has_all_ranks(self):
+        self.assertEqual(dtrain.world.ranks, list(range(SIZE)))
+        self.assertEqual((dtrain.world.rank(), dtrain.world.size()), (RANK, SIZE))
+
+    def test_operations_on_a_set(self):
+        ranks = [SIZE - 1] + list(range(SIZE - 1))[:1]  # the last first: numbers follow the list
+        some = dtrain.add_process_set(ranks)
+        self.assertEqual((some.ranks, some.size()), (ranks, len(ranks)))
+        self.assertEqual(some.included(), RANK in ranks)
+        if RANK in ranks:
+            self.assertEqual(some.rank(), ranks.index(RANK))
+            self.assertEqual(dtrain.allreduce(RANK, op=dtrain.Sum, process_set=some), sum(ranks))
+            np.testing.assert_array_equal(
+                dtrain.allgather(np.array([RANK]), process_set=some), ranks)
+            _, splits = dtrain.alltoall(np.zeros(len(ranks)), process_set=some)
+            self.assertEqual(splits, [1] * len(ranks))
+            dtrain.barrier(process_set=some)
+        else:
+            self.assertEqual(some.rank(), -1)
+        dtrain.remove_process_set(some)
+
+
+class Joins(unittest.TestCase):
+    def test_others_go_on_without_a_rank_that_joined(self):
+        for step in range(RANK):
+            result = dtrain.allreduce(np.ones(3), f"step {step}", dtrain.Sum)
+            np.testing.assert_array_equal(result, SIZE - 1 - step)
+        self.assertEqual(dtrain.join(), SIZE - 1 if SIZE > 1 else 0)
+
+
+class Lifecycle(unittest.TestCase):
+    def test_init_again_after_shutdown(self):
+        handle = dtrain.allreduce_async(np.ones(2), "before", dtrain.Sum)
+        handle.wait()
+        forgotten = dtrain.barrier_async()
+        dtrain.barrier()
+        dtrain.shutdown()
+        self.assertFalse(dtrain.is_initialized())
+        with self.assertRaises(dtrain.NotInitialized):
+            dtrain.rank()
+        with self.assertRaises(dtrain.NotInitialized):
+            dtrain.allreduce(np.ones(2))
+        dtrain.init()
+        self.assertEqual(dtrain.size(), SIZE)
+        with self.assertRaisesRegex(dtrain.NotInitialized, "world that was shut down"):
+            forgotten.wait()
+        np.testing.assert_array_equal(dtrain.allreduce(np.ones(2), op=dtrain.Sum), SIZE)
+
+    def test_settings_are_checked(self):
+        dtrain.shutdown()
+        try:
+            with self.assertRaisesRegex(dtrain.ConfigError, "fusion_threshold"):
+                dtrain.init(fusion_treshold="1MB")
+        finally:
+            dtrain.init(fusion_threshold="1MB", timeout_ms=30000)
+
+    def test_forked_child_gets_an_error(self):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                dtrain.allreduce(np.ones(1), "child")
+            except dtrain.Forked:
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+            os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertEqual(dtrain.allreduce(1.0, op=dtrain.Sum), SIZE)
+
+    def test_log_lines_come_to_the_function(self):
+        lines = []
+        dtrain.set_log(lambda level, line: lines.append(line))
+        try:
+            from dtrain._library import lib
+            forgotten = ctypes.c_uint64()
+            self.assertEqual(lib.dtrain_barrier_async(None, forgotten), 0)
+            dtrain.barrier()
+            dtrain.shutdown()  # which reports the handle that was never released
+        finally:
+            dtrain.set_log(None)
+            dtrain.init()
+        self.assertTrue(any("not released" in line for line in lines), lines)
+
+
+if __name__ == "__main__":
+    unittest.main()
