@@ -8,7 +8,7 @@ find_package(Threads REQUIRED)
 add_library(dtrain_compiler INTERFACE)
 target_compile_definitions(dtrain_compiler INTERFACE _GNU_SOURCE)
 target_compile_options(dtrain_compiler INTERFACE
-    -Wall -Wextra -Wshadow -Wstrict-prototypes
+    -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
     $<$<BOOL:${DTRAIN_WERROR}>:-Werror>
     # The same bits on every machine: a product and a sum are rounded twice, never once.
     -ffp-contract=off)

@@ -13,14 +13,14 @@ list_sources()
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         git ls-files --cached --others --exclude-standard -- "$@"
     else
-        find "$@" -name '*.[ch]'
+        find "$@" -name '*.[ch]' -o -name '*.cu*'
     fi
 }
 
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
 # A file that was deleted but is still in the index is listed too.
-list_sources src include examples tests | grep '\.[ch]$' |
+list_sources src include examples tests cuda | grep -E '\.(c|h|cc|cu|cuh)$' |
     while read -r file; do [ ! -e "$file" ] || echo "$file"; done >"$list"
 count=$(wc -l <"$list")
 if [ "$count" -eq 0 ]; then
