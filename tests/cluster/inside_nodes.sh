@@ -59,17 +59,27 @@ make_nodes()
 choose_options()
 {
     local i name total=0
+    local -a more
     hosts=''
     for ((i = 0; i < nodes; i++)); do
         hosts=$hosts${hosts:+,}node$i:${counts[i]}
         total=$((total + counts[i]))
     done
-    options=(-np "$total" -H "$hosts" --map-by "$NODES_BY" --bind-to none --oversubscribe
-        --allow-run-as-root
-        --mca plm rsh --mca plm_rsh_agent "$here/enter_node.sh" --mca plm_rsh_no_tree_spawn 1
-        --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0
-        --mca pml ob1 --mca btl tcp,vader,self --mca btl_vader_single_copy_mechanism none
-        --mca orte_tmpdir_base /dev/shm --mca mpi_yield_when_idle 1)
+    # Open MPI 5 has another launcher, PRRTE, with parameters of its own.
+    if "$NODES_MPIRUN" --version | grep -qE 'OpenRTE|Open MPI\) 4'; then
+        options=(--mca plm rsh --mca plm_rsh_agent "$here/enter_node.sh" --mca plm_rsh_no_tree_spawn 1
+            --mca oob_tcp_if_include eth0 --mca orte_tmpdir_base /dev/shm
+            --mca btl tcp,vader,self --mca btl_vader_single_copy_mechanism none --oversubscribe
+            --map-by "$NODES_BY")
+    else
+        options=(--prtemca plm ssh --prtemca plm_ssh_agent "$here/enter_node.sh"
+            --prtemca plm_ssh_no_tree_spawn 1 --prtemca prte_if_include eth0
+            --prtemca prte_tmpdir_base /dev/shm
+            --mca btl tcp,sm,self --map-by "$NODES_BY:OVERSUBSCRIBE")
+    fi
+    read -r -a more <<<"$NODES_OPTIONS"
+    options+=(-np "$total" -H "$hosts" --bind-to none --allow-run-as-root --mca pml ob1
+        --mca btl_tcp_if_include eth0 --mca mpi_yield_when_idle 1 "${more[@]}")
     for name in "${!DTRAIN_@}"; do
         options+=(-x "$name")
     done

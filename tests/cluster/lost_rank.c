@@ -1,22 +1,25 @@
 /*
- * lost_rank.c RANK FILE kill|busy|link - something happens to the rank, and the others wait for its
- * part of an allreduce: it is killed; it is killed by a child while all are at work; or its node's
- * link goes down. Each survivor adds lines to the file: what the call that failed and the next one
- * returned, and the rank when it happened. What they print may be lost, as mpirun ends early.
+ * lost_rank.c RANK FILE [busy-]kill|node|link - something happens to the rank, and the
+ * others wait for its part of an allreduce, or (busy-) move much data with it: it is killed; its
+ * node loses its link and all processes at once; or the link alone. Each survivor adds lines to the
+ * file: what the call that failed and the next one returned, and the rank when it happened. What
+ * they print may be lost, as mpirun ends early.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <dtrain/dtrain.h>
 
 #define BUSY_COUNT (1 << 20)
-#define BUSY_TURNS 100000
-#define BUSY_NS 200000000
+#define TURNS 100000
+#define MOMENT_NS 200000000
 
 static const char *path;
 
@@ -52,22 +55,59 @@ static void report_time(void)
     add_line(line);
 }
 
-static void kill_later(void)
+static void cut_link(void)
 {
-    const struct timespec moment = {.tv_nsec = BUSY_NS};
+    if (system("ip link set eth0 down") != 0)
+        add_line("the link could not be cut\n");
+}
+
+static ino_t network_of(const char *pid)
+{
+    struct stat space;
+    char name[64];
+    snprintf(name, sizeof name, "/proc/%.20s/ns/net", pid);
+    return stat(name, &space) == 0 ? space.st_ino : 0;
+}
+
+/* As when the power goes: first the link, so that no connection's end is seen from outside. */
+static void kill_node(void)
+{
+    cut_link();
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; processes && (entry = readdir(processes));) {
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (pid > 1 && pid != getpid() && network_of(entry->d_name) == network_of("self"))
+            kill(pid, SIGKILL);
+    }
+}
+
+static void happen(const char *how)
+{
+    report_time();
+    if (strstr(how, "link"))
+        cut_link();
+    else if (strstr(how, "node"))
+        kill_node();
+    else
+        kill(getppid(), SIGKILL);
+}
+
+/* A child does it, while this process waits for others or moves data with them. */
+static void happen_later(const char *how)
+{
+    const struct timespec moment = {.tv_nsec = MOMENT_NS};
     if (fork() != 0)
         return;
     nanosleep(&moment, NULL);
-    report_time();
-    kill(getppid(), SIGKILL);
+    happen(how);
     _exit(0);
 }
 
-static dtrain_status_t work(int turns, int count)
+static dtrain_status_t work(int count)
 {
     static float values[BUSY_COUNT];
     dtrain_status_t status = DTRAIN_OK;
-    for (int i = 0; i < turns && status == DTRAIN_OK; i++)
+    for (int i = 0; i < TURNS && status == DTRAIN_OK; i++)
         status =
             dtrain_allreduce("gradient", values, values, count, DTRAIN_DTYPE_F32, DTRAIN_OP_SUM);
     return status;
@@ -80,24 +120,15 @@ int main(int argc, char **argv)
         return 1;
     }
     path = argv[2];
-    int rank = dtrain_rank(), is_busy = strcmp(argv[3], "busy") == 0;
-    int is_link = strcmp(argv[3], "link") == 0;
+    int rank = dtrain_rank();
     dtrain_barrier();
     if (rank == strtol(argv[1], NULL, 10)) {
-        if (is_busy) {
-            kill_later();
-        } else {
-            report_time();
-            if (!is_link)
-                raise(SIGKILL);
-            if (system("ip link set eth0 down") != 0)
-                return 1;
-        }
+        happen_later(argv[3]);
+        /* The others wait for its part. Where the link is cut, its own node must wait too. */
+        if (strcmp(argv[3], "kill") == 0)
+            pause();
     }
-    /* Where the link is cut, its own node must wait for others too. */
-    dtrain_status_t first =
-        is_busy ? work(BUSY_TURNS, BUSY_COUNT) : work(is_link ? BUSY_TURNS : 1, 1);
-    report(rank, "first", first);
+    report(rank, "first", work(strncmp(argv[3], "busy", 4) == 0 ? BUSY_COUNT : 1));
     report(rank, "next", dtrain_barrier());
     dtrain_shutdown();
     return 0;

@@ -7,7 +7,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-rate='' by=slot measure=no launcher=${MPIRUN:-mpirun}
+rate='' by=slot measure=no launcher=${MPIRUN:-mpirun} more=''
 
 usage()
 {
@@ -20,7 +20,8 @@ number, or one for each node, as 2,1. DTRAIN_* and OMPI_MCA_* variables reach al
   --rate RATE      limit each node's link in both directions, as 200mbit
   --measure        first measure what TCP gets out of the links, and print it
   --by-node        deal the ranks out to the nodes in turn, in place of node by node
-  --mpirun PROGRAM Open MPI's mpirun ($MPIRUN, or mpirun)
+  --mpirun PROGRAM mpirun of Open MPI 4 or 5 ($MPIRUN, or mpirun)
+  --mpirun-options TEXT  more for mpirun, as "--with-ft ulfm"
   --help           this text
 
 Exit status: the program's; 77 when this machine cannot do it, with the reason on the last line.
@@ -51,9 +52,10 @@ nodes=$1 ranks=$2
 shift 2
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
-    --rate | --mpirun) [ $# -ge 2 ] || wrong "$1 needs a value" ;;&
+    --rate | --mpirun | --mpirun-options) [ $# -ge 2 ] || wrong "$1 needs a value" ;;&
     --rate) rate=$2 && shift ;;
     --mpirun) launcher=$2 && shift ;;
+    --mpirun-options) more=$2 && shift ;;
     --measure) measure=yes ;;
     --by-node) by=node ;;
     *) wrong "unknown option $1" ;;
@@ -85,7 +87,8 @@ trial='ip link add name a type veth peer name b && ip link add name c type bridg
 reason=$("${isolate[@]}" sh -c "$trial" 2>&1) || skip "no network namespaces here: ${reason//$'\n'/; }"
 
 # setsid: mpirun signals process groups, and one that began outside would take its caller down.
-NODES_RATE=$rate NODES_MEASURE=$measure NODES_BY=$by NODES_MPIRUN=$launcher NODES_COUNTS=${counts[*]} \
+NODES_RATE=$rate NODES_MEASURE=$measure NODES_BY=$by NODES_MPIRUN=$launcher NODES_OPTIONS=$more \
+    NODES_COUNTS=${counts[*]} \
     "${isolate[@]}" setsid "$here/inside_nodes.sh" "$@" &
 child=$!
 trap 'kill -KILL "$child" 2>/dev/null; exit 143' TERM INT HUP

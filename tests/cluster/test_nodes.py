@@ -57,7 +57,7 @@ def case_results(runner, *programs):
 def case_lost_rank(runner, program):
     """A killed rank: the others get RANK_LOST, and a text that names the rank and its host. A rank of
     another one's node, a node's lowest rank, and rank 0; while all wait, and while all move data."""
-    for how in ("kill", "busy"):
+    for how in ("kill", "busy-kill"):
         for text, lost in (("2x2", 3), ("2x2", 2), ("2x2", 0), ("3x1", 1), ("2x2,1", 2)):
             placement = Placement(text)
             reports = lose(runner, placement, program, lost, how, placement.ranks - 1)
@@ -67,16 +67,30 @@ def case_lost_rank(runner, program):
 
 
 def case_lost_link(runner, program):
-    """A node's link goes down: all others lose a rank of that node, and it loses one of theirs."""
-    for text, node in (("2x2", 1), ("3x1", 1), ("2x2,1", 0)):
-        placement = Placement(text)
-        nodes = placement.node_of_ranks()
-        reports = lose(runner, placement, program, nodes.index(node), "link", placement.ranks)
-        names = {rank: f"rank {nodes.index(node)} on host node{node} " for rank in
-                 range(placement.ranks) if nodes[rank] != node}
-        names.update({rank: r"rank \d on host node[^%d] " % node for rank in
-                      range(placement.ranks) if nodes[rank] == node})
-        check_survivors(placement, reports, names, LINK_SECONDS)
+    """A node's link goes down, while all wait and while all move data: all others lose a rank of that
+    node, and it loses one of theirs."""
+    for how in ("link", "busy-link"):
+        for text, node in (("2x2", 1), ("3x1", 1), ("2x2,1", 0)):
+            placement = Placement(text)
+            nodes = placement.node_of_ranks()
+            reports = lose(runner, placement, program, nodes.index(node), how, placement.ranks)
+            names = {rank: f"rank {nodes.index(node)} on host node{node} " for rank in
+                     range(placement.ranks) if nodes[rank] != node}
+            names.update({rank: r"rank \d on host node[^%d] " % node for rank in
+                          range(placement.ranks) if nodes[rank] == node})
+            check_survivors(placement, reports, names, LINK_SECONDS)
+
+
+def case_lost_node(runner, program):
+    """A node goes down with all its processes, and nobody sees their connections end."""
+    for how in ("node", "busy-node"):
+        for text, node in (("2x2", 1), ("3x1", 1), ("3x1", 2), ("3x2", 1)):
+            placement = Placement(text)
+            nodes = placement.node_of_ranks()
+            name = f"rank {nodes.index(node)} on host node{node} "
+            names = {rank: name for rank in range(placement.ranks) if nodes[rank] != node}
+            reports = lose(runner, placement, program, nodes.index(node), how, len(names))
+            check_survivors(placement, reports, names, LINK_SECONDS)
 
 
 def lose(runner, placement, program, lost, how, survivors):

@@ -1,13 +1,17 @@
 #include "comm/detect/detect_link.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+
+#define LATE_NS (100 * DT_NS_PER_MS)
 
 /* Some 1 KiB, which fits into any buffer. */
 #define UNANSWERED_MAX 64
@@ -42,13 +46,15 @@ void dt_detect_link_open(dt_detect_link_t *link, int fd, int rank, int64_t timeo
     link->fd = fd;
     link->rank = rank;
     link->heard_ns = now_ns;
-    if (fd >= 0 && is_tcp(fd))
+    link->mark_ns = DT_NEVER;
+    link->is_tcp = fd >= 0 && is_tcp(fd);
+    if (link->is_tcp)
         tune(fd, timeout_ns);
 }
 
 /* Returns how much has left. To a peer that is gone all has: nobody waits for it to be read, and
  * receive meets the error too. */
-static size_t send_some(const dt_detect_link_t *link, const uint8_t *bytes, size_t length)
+static size_t send_some(dt_detect_link_t *link, const uint8_t *bytes, size_t length)
 {
     size_t sent = 0;
     while (sent < length) {
@@ -58,6 +64,7 @@ static size_t send_some(const dt_detect_link_t *link, const uint8_t *bytes, size
         if (more < 0)
             return errno == EAGAIN || errno == ENOBUFS ? sent : length;
         sent += (size_t)more;
+        link->sent += (uint64_t)more;
     }
     return sent;
 }
@@ -82,13 +89,37 @@ void dt_detect_link_flush(dt_detect_link_t *link)
     memmove(link->out.data, link->out.data + sent, link->out.length);
 }
 
-void dt_detect_link_beat(dt_detect_link_t *link, uint32_t epoch)
+void dt_detect_link_beat(dt_detect_link_t *link, uint32_t epoch, int64_t now_ns)
 {
     const dt_detect_message_t beat = {.type = DT_DETECT_BEAT, .epoch = epoch};
     if (link->out.length > 0 || link->unanswered >= UNANSWERED_MAX)
         return;
     link->unanswered++;
     dt_detect_link_send(link, &beat);
+    if (link->is_tcp && link->mark_ns == DT_NEVER) {
+        link->mark = link->sent;
+        link->mark_ns = now_ns;
+    }
+}
+
+int dt_detect_link_check(dt_detect_link_t *link, int64_t timeout_ns, int64_t now_ns)
+{
+    int on_the_way = 0;
+    if (link->fd < 0 || link->mark_ns == DT_NEVER)
+        return 0;
+    /* Also what has not even left: without a route the kernel keeps it. */
+    if (ioctl(link->fd, SIOCOUTQ, &on_the_way) != 0 ||
+        link->sent - (uint64_t)on_the_way >= link->mark) {
+        link->mark_ns = DT_NEVER;
+        return 0;
+    }
+    /* Who looks much too late was stopped, maybe with the machine: the answer is about to come. */
+    if (now_ns - link->mark_ns > timeout_ns + LATE_NS)
+        link->mark_ns = now_ns - timeout_ns + LATE_NS;
+    if (now_ns - link->mark_ns < timeout_ns)
+        return 0;
+    link->error = ETIMEDOUT;
+    return -1;
 }
 
 /* 1: there are more bytes. 0: not now. -1: it has ended. */

@@ -140,6 +140,18 @@ static void judge(dt_detector_t *detector, int64_t now)
     }
 }
 
+/* Before beats are sent, so that those of the last time are looked at. */
+static void check_links(dt_detector_t *detector, int64_t now)
+{
+    for (int i = 0; i < detector->num_links; i++) {
+        dt_detect_link_t *link = &detector->links[i];
+        if (dt_detect_link_check(link, detector->settings.timeout_ns, now) == 0)
+            continue;
+        dt_detect_link_ended(detector, link);
+        close_link(detector, link);
+    }
+}
+
 /* Whoever beats first makes the others answer; their own time comes a little later. */
 static void beat(dt_detector_t *detector, int64_t now)
 {
@@ -153,7 +165,7 @@ static void beat(dt_detector_t *detector, int64_t now)
         dt_detect_link_t *link = &detector->links[i];
         if (link->fd < 0)
             continue;
-        dt_detect_link_beat(link, detector->epoch);
+        dt_detect_link_beat(link, detector->epoch, now);
         if (now - link->heard_ns > SILENT_BEATS * span)
             dt_detect_note(detector, link->rank, 1, link->heard_ns, now);
     }
@@ -186,6 +198,11 @@ static void look_after_news(dt_detector_t *detector, int64_t now)
 static int64_t next_time(const dt_detector_t *detector)
 {
     int64_t next = earlier(detector->beat_ns, detector->overdue_ns);
+    for (int i = 0; i < detector->num_links; i++) {
+        const dt_detect_link_t *link = &detector->links[i];
+        if (link->fd >= 0 && link->mark_ns != DT_NEVER)
+            next = earlier(next, link->mark_ns + detector->settings.timeout_ns);
+    }
     for (int i = 0; detector->num_suspects > 0 && i < detector->num_watches; i++) {
         int64_t judge_ns = detector->ranks[detector->watches[i].rank].judge_ns;
         if (judge_ns > 0)
@@ -200,6 +217,7 @@ int64_t dt_detector_poll(dt_detector_t *detector, int wait_ms)
     detector->has_beaten = 0;
     dt_detect_tell_own(detector);
     judge(detector, now);
+    check_links(detector, now);
     beat(detector, now);
     look_after_news(detector, now);
     watch_room(detector);
