@@ -9,13 +9,18 @@
 #ifndef DT_COMM_DETECTOR_H
 #define DT_COMM_DETECTOR_H
 
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <dtrain/dtrain.h>
 
 typedef struct dt_detector dt_detector_t;
 
 /* All are called on the detector's thread, which must not be held up. */
+typedef void (*dt_detector_emit_fn_t)(void *emit_context, const char *line);
+#define DT_DETECTOR_LINE_MAX 980 /* bytes of a line that is emitted; longer ones are cut */
+
 typedef struct dt_detector_hooks {
     /* There is news. */
     void (*notify)(void *context);
@@ -26,6 +31,16 @@ typedef struct dt_detector_hooks {
     void (*describe)(void *context, int rank, char *text, size_t cap);
     /* Some time has passed and nobody took the news; `text` is the news's. NULL: nothing to do. */
     void (*overdue)(void *context, dtrain_status_t status, const char *text);
+    /*
+     * Another rank asks `what` of `rank`, which is this one or, with sees_node, any of this node:
+     * gives the lines of the answer to emit. NULL: nobody answers.
+     */
+    void (*answer)(void *context, int rank, int what, dt_detector_emit_fn_t emit,
+                   void *emit_context);
+    int sees_node; /* every rank of this node can answer for every other one, as all of them say */
+    /* A line of the answer to this rank's question `number`, about `rank`; NULL: that was the last
+     * line about it. NULL: answers are of no interest. */
+    void (*answered)(void *context, int rank, uint32_t number, const char *line);
     void *context;
 } dt_detector_hooks_t;
 
@@ -48,6 +63,14 @@ void dt_detector_tell(dt_detector_t *detector, int rank, dtrain_status_t status,
 /* Writes "rank 2 on host gpu7 (pid 4711) has been stopped or stuck for 3.1 s", for all ranks from
  * which nothing has come for a while; "" and 0 when there are none. Any thread. */
 size_t dt_detector_describe_silent(dt_detector_t *detector, char *text, size_t cap);
+
+/*
+ * Asks all other ranks `what`, which hooks.answer knows; with sees_node only those of other nodes.
+ * *number is the question's, set before there can be an answer. Who does not answer is not heard
+ * of. Any thread; does not wait.
+ */
+#define DT_DETECTOR_QUESTIONS 2 /* `what` is below */
+void dt_detector_ask(dt_detector_t *detector, int what, _Atomic uint32_t *number);
 
 /*
  * Says goodbye to the other detectors, so that the end of this one's connections is no loss, and

@@ -479,8 +479,7 @@ static dtrain_status_t check(dt_runtime_t *runtime, int64_t now_ns, int *moved)
             runtime->check_ns = operation->deadline_ns;
     }
     if (is_root(runtime)) {
-        int64_t next =
-            dt_negotiator_warn(runtime->negotiator, runtime->config.stall_warning_ns, now_ns);
+        int64_t next = dt_stall_check(runtime, now_ns);
         if (next < runtime->check_ns)
             runtime->check_ns = next;
     }

@@ -73,8 +73,10 @@ void dt_negotiator_forget(dt_negotiator_t *negotiator, int32_t pset);
 
 /*
  * Logs a warning for each tally that has waited for `after_ns` (then twice as long, and so on),
- * with the ranks that are missing. Returns when to look again, DT_NEVER when nothing waits.
+ * with the ranks that are missing, which are put into `missing` too. Returns when to look again,
+ * DT_NEVER when nothing waits.
  */
-int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_t now_ns);
+int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_t now_ns,
+                           dt_rank_set_t *missing);
 
 #endif

@@ -31,7 +31,7 @@ void dt_negotiator_fail(dt_negotiator_t *negotiator, dt_tally_t *tally, dtrain_s
 }
 
 /* The ranks that the tally waits for: in the negotiator's scratch. */
-static const dt_rank_set_t *missing_ranks(dt_negotiator_t *negotiator, const dt_tally_t *tally)
+const dt_rank_set_t *dt_negotiator_missing(dt_negotiator_t *negotiator, const dt_tally_t *tally)
 {
     dt_rank_set_t *missing = &negotiator->some;
     const dt_signature_t *transfer = dt_tally_transfer(tally);
@@ -54,7 +54,7 @@ const char *dt_negotiator_describe_missing(dt_negotiator_t *negotiator, const dt
     if (tally->is_held)
         snprintf(text, cap, "the others of its group");
     else
-        dt_rank_set_describe(missing_ranks(negotiator, tally), 0, text, cap);
+        dt_rank_set_describe(dt_negotiator_missing(negotiator, tally), 0, text, cap);
     return text;
 }
 
@@ -64,7 +64,7 @@ void dt_negotiator_check_missing(dt_negotiator_t *negotiator, dt_tally_t *tally)
     int needs_joined = joined->count > 0 && (tally->is_change || dt_tally_transfer(tally));
     if (tally->is_held || (gone->count == 0 && !needs_joined))
         return;
-    const dt_rank_set_t *missing = missing_ranks(negotiator, tally);
+    const dt_rank_set_t *missing = dt_negotiator_missing(negotiator, tally);
     for (int rank = 0; rank < missing->size; rank++) {
         int has_joined = needs_joined && dt_rank_set_has(joined, rank);
         if (!dt_rank_set_has(missing, rank) || (!has_joined && !dt_rank_set_has(gone, rank)))

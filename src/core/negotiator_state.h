@@ -70,6 +70,9 @@ void dt_negotiator_check_missing(dt_negotiator_t *negotiator, dt_tally_t *tally)
 /* Moves what was decided to what is settled. */
 void dt_negotiator_settle(dt_negotiator_t *negotiator);
 
+/* Whom a tally waits for; valid until the next call. */
+const dt_rank_set_t *dt_negotiator_missing(dt_negotiator_t *negotiator, const dt_tally_t *tally);
+
 /* What a tally waits for, written into `text`. */
 const char *dt_negotiator_describe_missing(dt_negotiator_t *negotiator, const dt_tally_t *tally,
                                            char *text, size_t cap);

@@ -5,6 +5,9 @@
 #include "base/log.h"
 #include "core/negotiator_state.h"
 
+/* Operations that are named at a time. */
+#define WARNINGS_MAX 16
+
 /* Copies a definition; of a long one, what is around the place where the other begins to differ. */
 static void copy_definition(const char *definition, const char *other, char *text, size_t cap)
 {
@@ -86,9 +89,11 @@ static void warn(dt_negotiator_t *negotiator, dt_tally_t *tally, int64_t now_ns)
            tally->set->size, dt_rank_set_describe(&tally->ready, 0, ready, sizeof ready));
 }
 
-int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_t now_ns)
+int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_t now_ns,
+                           dt_rank_set_t *missing)
 {
     int64_t next = DT_NEVER;
+    int num_warned = 0;
     if (after_ns == DT_NEVER)
         return next;
     for (dt_tally_t *tally = negotiator->waiting.first; tally; tally = tally->next) {
@@ -97,11 +102,16 @@ int64_t dt_negotiator_warn(dt_negotiator_t *negotiator, int64_t after_ns, int64_
         if (tally->warn_ns == 0)
             tally->warn_ns = tally->since_ns + after_ns;
         if (tally->warn_ns <= now_ns) {
-            warn(negotiator, tally, now_ns);
+            if (num_warned++ < WARNINGS_MAX)
+                warn(negotiator, tally, now_ns);
+            if (!tally->is_held)
+                dt_rank_set_unite(missing, dt_negotiator_missing(negotiator, tally));
             tally->warn_ns = now_ns + (now_ns - tally->since_ns);
         }
         if (tally->warn_ns < next)
             next = tally->warn_ns;
     }
+    if (num_warned > WARNINGS_MAX)
+        dt_log(DTRAIN_LOG_WARN, "core", "%d more operations wait", num_warned - WARNINGS_MAX);
     return next;
 }

@@ -44,6 +44,15 @@ int dt_rank_set_add(dt_rank_set_t *set, int rank)
     return 1;
 }
 
+void dt_rank_set_unite(dt_rank_set_t *set, const dt_rank_set_t *other)
+{
+    set->count = 0;
+    for (size_t w = 0; w < words(set->size); w++) {
+        set->bits[w] |= other->bits[w];
+        set->count += __builtin_popcountll(set->bits[w]);
+    }
+}
+
 void dt_rank_set_subtract(dt_rank_set_t *result, const dt_rank_set_t *a, const dt_rank_set_t *b)
 {
     result->count = 0;

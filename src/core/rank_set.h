@@ -18,6 +18,9 @@ int dt_rank_set_has(const dt_rank_set_t *set, int rank);
 /* 1 when the rank was not in it before. */
 int dt_rank_set_add(dt_rank_set_t *set, int rank);
 
+/* Adds those of a set of the same size. */
+void dt_rank_set_unite(dt_rank_set_t *set, const dt_rank_set_t *other);
+
 /* Sets of the same size: result = a without those in b; b may be NULL. */
 void dt_rank_set_subtract(dt_rank_set_t *result, const dt_rank_set_t *a, const dt_rank_set_t *b);
 /* 1 when every rank of `set` is in a or in b. */

@@ -69,10 +69,31 @@ void dt_recording_finished(dt_runtime_t *runtime, const dt_operation_t *operatio
     dt_flight_finish(&runtime->flight, operation->flight, status);
 }
 
+const dt_flight_board_t *dt_recording_board(const dt_runtime_t *runtime, int rank)
+{
+    if (rank == runtime->world.topology.rank)
+        return runtime->flight.board;
+    return dt_boards_get(&runtime->world.boards, rank);
+}
+
+void dt_recording_answer(void *runtime, int rank, int question, dt_detector_emit_fn_t emit,
+                         void *emit_context)
+{
+    if (question == DT_QUESTION_POSITION)
+        dt_stall_answer(runtime, rank, emit, emit_context);
+}
+
+void dt_recording_answered(void *runtime, int rank, uint32_t number, const char *line)
+{
+    dt_runtime_t *self = runtime;
+    if (self->negotiator)
+        dt_stall_answered(self, rank, number, line);
+}
+
 void dt_recording_describe(void *runtime, int rank, char *text, size_t cap)
 {
     dt_runtime_t *self = runtime;
-    const dt_flight_board_t *board = dt_boards_get(&self->world.boards, rank);
+    const dt_flight_board_t *board = dt_recording_board(self, rank);
     text[0] = '\0';
     if (board)
         dt_flight_describe_last(board, self->clock.now(self->clock.context), dt_kind_name, text,

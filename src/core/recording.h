@@ -19,6 +19,19 @@ void dt_recording_agreed(dt_runtime_t *runtime, dt_pset_t *set, const dt_operati
 /* A dt_started_fn_t of a runtime. */
 void dt_recording_started(void *runtime, dt_operation_t *const *operations, int n);
 
+/* A rank's board; NULL where it cannot be seen from here. Any thread. */
+const dt_flight_board_t *dt_recording_board(const dt_runtime_t *runtime, int rank);
+
+/* What detectors ask each other (dt_detector_ask). */
+typedef enum dt_question {
+    DT_QUESTION_POSITION = 0 /* a line on where the rank stands */
+} dt_question_t;
+
+/* Hooks of the detector, on its thread. */
+void dt_recording_answer(void *runtime, int rank, int question, dt_detector_emit_fn_t emit,
+                         void *emit_context);
+void dt_recording_answered(void *runtime, int rank, uint32_t number, const char *line);
+
 /* A describe hook of the detector (comm/detector.h): what a rank of this node was last doing. Any
  * thread. */
 void dt_recording_describe(void *runtime, int rank, char *text, size_t cap);

@@ -45,6 +45,9 @@ static dtrain_status_t start_detector(dt_runtime_t *runtime)
 {
     const dt_detector_hooks_t hooks = {.notify = wake_engine,
                                        .describe = dt_recording_describe,
+                                       .answer = dt_recording_answer,
+                                       .sees_node = runtime->world.boards.at != NULL,
+                                       .answered = dt_recording_answered,
                                        .overdue = dt_strand,
                                        .context = runtime};
     dt_detector_t *detector = runtime->world.detector;
@@ -82,6 +85,8 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
         status = dt_recording_open(runtime);
     if (status == DTRAIN_OK && topology->rank == 0)
         runtime->negotiator = dt_negotiator_create(topology, &runtime->psets);
+    if (status == DTRAIN_OK && topology->rank == 0)
+        status = dt_stall_init(&runtime->stall, topology->size);
     if (status == DTRAIN_OK && (!runtime->handles || (topology->rank == 0 && !runtime->negotiator)))
         status = no_memory();
     if (status == DTRAIN_OK)
@@ -156,6 +161,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_handle_table_free(runtime->handles);
     dt_buffer_free(&runtime->message);
     dt_buffer_free(&runtime->part);
+    dt_stall_free(&runtime->stall);
     dt_recording_close(runtime);
     dt_free(runtime->abort_text);
     dt_free(runtime->end_text);

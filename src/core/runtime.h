@@ -20,6 +20,7 @@
 #include "core/intake.h"
 #include "core/negotiator.h"
 #include "core/pset.h"
+#include "core/stall.h"
 #include "core/user_memory.h"
 #include "observe/flight.h"
 
@@ -39,6 +40,7 @@ struct dt_runtime {
     dt_user_memory_t memory;
     dt_psets_t psets;
     dt_baton_t baton;
+    dt_stall_t stall;             /* on rank 0 */
     dt_flight_board_t *own_board; /* where the recorder writes, unless the world has boards */
 
     /* What callers ask of the coordinator. */

@@ -131,11 +131,16 @@ static void stop_one(int who)
         raise(SIGSTOP);
     } else {
         char text[64];
+        check_log_start();
         CHECK_OK(check_submit("waits", &value, 1, 3000, &handle));
         CHECK_STATUS(check_finish(handle), DTRAIN_ERR_TIMEOUT);
         snprintf(text, sizeof text, "; rank %d on host ", who);
         CHECK_ERROR_HAS(text);
         CHECK_ERROR_HAS("has been stopped or stuck for");
+        /* Rank 0 has warned a second before, and read off its board where it is. */
+        snprintf(text, sizeof text, "rank %d on host ", who);
+        CHECK(dtrain_rank() != 0 || who == 0 || check_log_has(text));
+        CHECK(dtrain_rank() != 0 || check_log_has("finished allreduce 'pid'"));
     }
     if (dtrain_rank() == (who == 0))
         kill((pid_t)pid, SIGCONT);

@@ -9,8 +9,12 @@
 #define SILENCE_BYTES 12
 #define END_BYTES 8
 #define LEAVING_BYTES 5
+#define ASK_BYTES 9
+#define ANSWER_BYTES 13
 
 _Static_assert(DT_DETECT_HEADER_BYTES + END_BYTES + DT_DETECT_TEXT_MAX == DT_DETECT_FRAME_MAX,
+               "an end is the longest frame");
+_Static_assert(ANSWER_BYTES + DT_DETECT_LINE_MAX <= END_BYTES + DT_DETECT_TEXT_MAX,
                "an end is the longest frame");
 
 static void put_u32(uint8_t *to, uint32_t value)
@@ -42,6 +46,17 @@ static size_t encode_payload(const dt_detect_message_t *message, uint8_t *payloa
     case DT_DETECT_LEAVING:
         payload[4] = (uint8_t)(message->is_over != 0);
         return LEAVING_BYTES;
+    case DT_DETECT_ASK:
+        put_u32(payload + 4, message->number);
+        payload[8] = (uint8_t)message->what;
+        return ASK_BYTES;
+    case DT_DETECT_ANSWER:
+        put_u32(payload + 4, (uint32_t)message->asker);
+        put_u32(payload + 8, message->number);
+        payload[12] = (uint8_t)(message->is_last != 0);
+        length = length < DT_DETECT_LINE_MAX ? length : DT_DETECT_LINE_MAX;
+        memcpy(payload + ANSWER_BYTES, message->text, length);
+        return ANSWER_BYTES + length;
     default:
         put_u32(payload + 4, (uint32_t)message->status);
         length = length < DT_DETECT_TEXT_MAX ? length : DT_DETECT_TEXT_MAX;
@@ -71,6 +86,10 @@ static int is_length_right(int type, size_t length)
         return length == SILENCE_BYTES;
     case DT_DETECT_LEAVING:
         return length == LEAVING_BYTES;
+    case DT_DETECT_ASK:
+        return length == ASK_BYTES;
+    case DT_DETECT_ANSWER:
+        return length >= ANSWER_BYTES && length <= ANSWER_BYTES + DT_DETECT_LINE_MAX;
     case DT_DETECT_END:
         return length >= END_BYTES && length <= END_BYTES + DT_DETECT_TEXT_MAX;
     default:
@@ -87,6 +106,20 @@ static void make_printable(uint8_t *text, size_t length)
     }
 }
 
+static int decode_answer(uint8_t *payload, size_t length, int size, dt_detect_message_t *message)
+{
+    uint32_t asker = get_u32(payload + 4);
+    if (asker >= (uint32_t)size || payload[12] > 1)
+        return -1;
+    make_printable(payload + ANSWER_BYTES, length - ANSWER_BYTES);
+    message->asker = (int)asker;
+    message->number = get_u32(payload + 8);
+    message->is_last = payload[12];
+    message->text = (const char *)payload + ANSWER_BYTES;
+    message->text_length = length - ANSWER_BYTES;
+    return 0;
+}
+
 static int decode_payload(uint8_t *payload, size_t length, int size, dt_detect_message_t *message)
 {
     if (message->type == DT_DETECT_BEAT)
@@ -101,6 +134,11 @@ static int decode_payload(uint8_t *payload, size_t length, int size, dt_detect_m
     } else if (message->type == DT_DETECT_LEAVING) {
         message->is_over = payload[4];
         return payload[4] <= 1 ? 0 : -1;
+    } else if (message->type == DT_DETECT_ASK) {
+        message->number = get_u32(payload + 4);
+        message->what = payload[8];
+    } else if (message->type == DT_DETECT_ANSWER) {
+        return decode_answer(payload, length, size, message);
     } else {
         message->status = (dtrain_status_t)(int32_t)get_u32(payload + 4);
         make_printable(payload + END_BYTES, length - END_BYTES);

@@ -9,6 +9,8 @@
  *     END       rank, status, text: the world is over, for a reason that concerns this rank
  *     LEAVING   rank, is_over: the sender's connections will end, and that is no loss. With is_over
  *               every rank has called dtrain_shutdown, so no end of a connection is one any more.
+ *     ASK       rank, number, what: a question of that rank to all others (detect_ask.c)
+ *     ANSWER    rank, asker, number, is_last, text: a line about the rank, for the asker
  */
 #ifndef DT_COMM_DETECT_DETECT_CODEC_H
 #define DT_COMM_DETECT_DETECT_CODEC_H
@@ -18,15 +20,21 @@
 
 #include <dtrain/dtrain.h>
 
+#include "comm/detector.h"
+
 #define DT_DETECT_HEADER_BYTES 8
 #define DT_DETECT_TEXT_MAX 1000
 #define DT_DETECT_FRAME_MAX (DT_DETECT_HEADER_BYTES + 8 + DT_DETECT_TEXT_MAX)
+
+#define DT_DETECT_LINE_MAX DT_DETECTOR_LINE_MAX /* of an answer */
 
 typedef enum dt_detect_type {
     DT_DETECT_BEAT = 1,
     DT_DETECT_SILENCE = 2,
     DT_DETECT_END = 3,
-    DT_DETECT_LEAVING = 4
+    DT_DETECT_LEAVING = 4,
+    DT_DETECT_ASK = 5,
+    DT_DETECT_ANSWER = 6
 } dt_detect_type_t;
 
 typedef struct dt_detect_message {
@@ -36,7 +44,12 @@ typedef struct dt_detect_message {
     uint32_t version, age_ms;
     dtrain_status_t status; /* negative */
     int is_over;
-    const char *text; /* END: `text_length` printable bytes, without a zero behind them */
+    int asker;
+    uint32_t number;
+    int what; /* a byte */
+    int is_last;
+    /* END and ANSWER: `text_length` printable bytes, without a zero behind them */
+    const char *text;
     size_t text_length;
 } dt_detect_message_t;
 

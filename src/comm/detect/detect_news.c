@@ -228,6 +228,12 @@ void dt_detect_hear(dt_detector_t *detector, dt_detect_link_t *from,
     case DT_DETECT_LEAVING:
         hear_leaving(detector, from, message);
         break;
+    case DT_DETECT_ASK:
+        dt_detect_hear_question(detector, from, message);
+        break;
+    case DT_DETECT_ANSWER:
+        dt_detect_hear_answer(detector, message);
+        break;
     }
 }
 

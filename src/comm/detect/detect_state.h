@@ -15,11 +15,13 @@
 
 /* What is known of a rank. */
 typedef struct dt_detect_rank {
-    uint32_t version; /* [lock] as in SILENCE */
-    int64_t since_ns; /* [lock] while it is silent: when it was last heard */
-    int is_ended;     /* [thread] its END went through here */
-    int64_t judge_ns; /* [thread] its process has ended, and its leader has until then to tell why;
-                         0: not so */
+    uint32_t version;  /* [lock] as in SILENCE */
+    int64_t since_ns;  /* [lock] while it is silent: when it was last heard */
+    int is_ended;      /* [thread] its END went through here */
+    int64_t judge_ns;  /* [thread] its process has ended, and its leader has until then to tell why;
+                          0: not so */
+    uint32_t question; /* [thread] the number of its last one that was heard of */
+    dt_detect_link_t *way; /* [thread] that answers to it go */
 } dt_detect_rank_t;
 
 typedef struct dt_detect_watch {
@@ -50,10 +52,12 @@ struct dt_detector {
     dtrain_status_t status;            /* [lock] the end, or OK */
     int end_rank;                      /* [lock] */
     char text[DT_DETECT_TEXT_MAX + 1]; /* [lock] */
-    int is_to_tell;                    /* [lock] this rank ends the world; the thread tells */
-    int leave;                         /* [lock] 1: with a loss elsewhere, 2: all is over */
-    _Atomic int has_news;              /* [atomic] */
-    _Atomic int stop;                  /* [atomic] */
+    uint32_t num_questions;            /* [lock] asked here, ever */
+    uint32_t wanted[DT_DETECTOR_QUESTIONS]; /* [lock] numbers of those to be sent; 0: none */
+    int is_to_tell;                         /* [lock] this rank ends the world; the thread tells */
+    int leave;                              /* [lock] 1: with a loss elsewhere, 2: all is over */
+    _Atomic int has_news;                   /* [atomic] */
+    _Atomic int stop;                       /* [atomic] */
     pthread_t thread;
     int has_thread;
 };
@@ -67,6 +71,18 @@ dtrain_status_t dt_detector_make(const dt_topology_t *topology,
 /* Waits for something to happen, at most for wait_ms, and does what is to be done. Returns when it
  * is to be called again at the latest. */
 int64_t dt_detector_poll(dt_detector_t *detector, int wait_ms);
+
+/* Makes the thread look for what is wanted of it. Any thread. */
+void dt_detect_wake(const dt_detector_t *detector);
+
+/* ---- detect_ask.c: questions that detectors answer ----------------------------------------- */
+
+void dt_detect_hear_question(dt_detector_t *detector, dt_detect_link_t *from,
+                             const dt_detect_message_t *question);
+void dt_detect_hear_answer(dt_detector_t *detector, const dt_detect_message_t *answer);
+
+/* Sends what dt_detector_ask wants asked. */
+void dt_detect_ask_own(dt_detector_t *detector);
 
 /* ---- detect_news.c: what is learnt, and told on ------------------------------------------- */
 

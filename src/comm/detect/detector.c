@@ -216,6 +216,7 @@ int64_t dt_detector_poll(dt_detector_t *detector, int wait_ms)
     int64_t now = take_events(detector, wait_ms);
     detector->has_beaten = 0;
     dt_detect_tell_own(detector);
+    dt_detect_ask_own(detector);
     judge(detector, now);
     check_links(detector, now);
     beat(detector, now);
@@ -295,7 +296,7 @@ dtrain_status_t dt_detector_start(dt_detector_t *detector, const dt_detector_hoo
     return DTRAIN_OK;
 }
 
-static void wake(const dt_detector_t *detector)
+void dt_detect_wake(const dt_detector_t *detector)
 {
     uint64_t mark = 1;
     ssize_t written = write(detector->wake_fd, &mark, sizeof mark);
@@ -307,7 +308,7 @@ void dt_detector_stop(dt_detector_t *detector)
     if (!detector->has_thread)
         return;
     atomic_store(&detector->stop, 1);
-    wake(detector);
+    dt_detect_wake(detector);
     pthread_join(detector->thread, NULL);
     detector->has_thread = 0;
 }
@@ -351,7 +352,7 @@ void dt_detector_tell(dt_detector_t *detector, int rank, dtrain_status_t status,
     pthread_mutex_unlock(&detector->lock);
     atomic_store(&detector->has_news, 0);
     if (is_first)
-        wake(detector);
+        dt_detect_wake(detector);
 }
 
 size_t dt_detector_describe_silent(dt_detector_t *detector, char *text, size_t cap)

@@ -25,6 +25,15 @@ static dt_detect_message_t message_of(dt_detect_type_t type)
         message.text_length = strlen(long_text);
     } else if (type == DT_DETECT_LEAVING) {
         message.is_over = 1;
+    } else if (type == DT_DETECT_ASK) {
+        message.number = 0xfffffffe;
+        message.what = 255;
+    } else if (type == DT_DETECT_ANSWER) {
+        message.asker = 1;
+        message.number = 3;
+        message.is_last = 1;
+        message.text = long_text;
+        message.text_length = strlen(long_text);
     }
     return message;
 }
@@ -38,6 +47,10 @@ static void assert_same(const dt_detect_message_t *a, const dt_detect_message_t 
     assert_int_equal(a->age_ms, b->age_ms);
     assert_int_equal(a->status, b->status);
     assert_int_equal(a->is_over, b->is_over);
+    assert_int_equal(a->asker, b->asker);
+    assert_int_equal(a->number, b->number);
+    assert_int_equal(a->what, b->what);
+    assert_int_equal(a->is_last, b->is_last);
     assert_int_equal(a->text_length, b->text_length);
     if (a->text_length > 0)
         assert_memory_equal(a->text, b->text, a->text_length);
@@ -46,7 +59,7 @@ static void assert_same(const dt_detect_message_t *a, const dt_detect_message_t 
 static void test_detect_codec_each_type_comes_back(void **state)
 {
     (void)state;
-    for (int type = DT_DETECT_BEAT; type <= DT_DETECT_LEAVING; type++) {
+    for (int type = DT_DETECT_BEAT; type <= DT_DETECT_ANSWER; type++) {
         uint8_t frame[DT_DETECT_FRAME_MAX];
         dt_detect_message_t sent = message_of((dt_detect_type_t)type), got;
         size_t length = dt_detect_encode(&sent, frame);
@@ -58,7 +71,7 @@ static void test_detect_codec_each_type_comes_back(void **state)
 static void test_detect_codec_frame_cut_short_needs_more(void **state)
 {
     (void)state;
-    for (int type = DT_DETECT_BEAT; type <= DT_DETECT_LEAVING; type++) {
+    for (int type = DT_DETECT_BEAT; type <= DT_DETECT_ANSWER; type++) {
         uint8_t frame[DT_DETECT_FRAME_MAX];
         dt_detect_message_t sent = message_of((dt_detect_type_t)type), got;
         size_t length = dt_detect_encode(&sent, frame);
@@ -79,6 +92,12 @@ static void test_detect_codec_text_too_long_is_cut(void **state)
     assert_int_equal(dt_detect_encode(&sent, frame), DT_DETECT_FRAME_MAX);
     assert_int_equal(dt_detect_decode(frame, sizeof frame, SIZE, &got), DT_DETECT_FRAME_MAX);
     assert_int_equal(got.text_length, DT_DETECT_TEXT_MAX);
+    sent = message_of(DT_DETECT_ANSWER);
+    sent.text = text;
+    sent.text_length = sizeof text;
+    assert_true(dt_detect_encode(&sent, frame) <= DT_DETECT_FRAME_MAX);
+    assert_true(dt_detect_decode(frame, sizeof frame, SIZE, &got) > 0);
+    assert_int_equal(got.text_length, DT_DETECT_LINE_MAX);
 }
 
 static void test_detect_codec_text_with_control_characters_is_made_printable(void **state)
@@ -107,14 +126,18 @@ static void test_detect_codec_wrong_bytes_are_no_message(void **state)
 {
     (void)state;
     assert_int_equal(decode_changed(DT_DETECT_BEAT, 0, 0), -1);
-    assert_int_equal(decode_changed(DT_DETECT_BEAT, 0, 5), -1);
+    assert_int_equal(decode_changed(DT_DETECT_BEAT, 0, 7), -1);
     assert_int_equal(decode_changed(DT_DETECT_BEAT, 1, 1), -1);
     assert_int_equal(decode_changed(DT_DETECT_BEAT, 2, 1), -1);
     assert_int_equal(decode_changed(DT_DETECT_SILENCE, 2, 11), -1);
     assert_int_equal(decode_changed(DT_DETECT_END, 3, 0xff), -1);
     assert_int_equal(decode_changed(DT_DETECT_END, 2, 7), -1);
     assert_int_equal(decode_changed(DT_DETECT_LEAVING, 12, 2), -1);
-    for (int type = DT_DETECT_SILENCE; type <= DT_DETECT_LEAVING; type++) {
+    assert_int_equal(decode_changed(DT_DETECT_ASK, 2, 8), -1);
+    assert_int_equal(decode_changed(DT_DETECT_ANSWER, 12, SIZE), -1); /* no asker */
+    assert_int_equal(decode_changed(DT_DETECT_ANSWER, 20, 2), -1);
+    assert_int_equal(decode_changed(DT_DETECT_ANSWER, 2, 12), -1);
+    for (int type = DT_DETECT_SILENCE; type <= DT_DETECT_ANSWER; type++) {
         assert_int_equal(decode_changed((dt_detect_type_t)type, 8, SIZE), -1);  /* no rank */
         assert_int_equal(decode_changed((dt_detect_type_t)type, 11, 0xff), -1); /* nor below 0 */
     }
@@ -134,7 +157,7 @@ static void test_detect_codec_random_bytes_stay_in_bounds(void **state)
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             bytes[at] = (uint8_t)(seed >> 56);
         }
-        bytes[0] = (uint8_t)(bytes[0] % 6);
+        bytes[0] = (uint8_t)(bytes[0] % 8);
         if (i % 2) {
             bytes[1] = bytes[3] = bytes[9] = bytes[10] = bytes[11] = 0;
             bytes[2] %= 16;

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "engine_world.h"
@@ -362,6 +363,37 @@ static void test_engine_backend_error_ends_the_world_on_all_ranks(void **state)
     engine_run_prepared(3, NULL, put_stuck_backend, data_gets_stuck, &status);
 }
 
+/* Rank 0 says so, and where all ranks are. */
+static void data_stalls(engine_rank_t *self)
+{
+    float *values = engine_buffer(self, 4096);
+    engine_op_t op = {.name = "stuck", .in = values, .out = values, .count = 1000};
+    dtrain_handle_t handle;
+    self->end = DTRAIN_ERR_ABORTED;
+    ENGINE_OK(self, engine_submit(self, &op, &handle));
+    if (self->rank == 0) {
+        ENGINE_CHECK(self, engine_log_wait(self, "allreduce 'stuck': all ranks have submitted it, "
+                                                 "and nothing has come further on rank 0 for "));
+        for (int rank = 0; rank < self->size; rank++) {
+            char line[128];
+            snprintf(line, sizeof line, "rank %d on host node0 (pid %d): last submitted allreduce",
+                     rank, (int)getpid());
+            ENGINE_CHECK(self, engine_log_wait(self, line));
+        }
+        ENGINE_OK(self, dt_runtime_abort(self->runtime, 1, NULL));
+    }
+    ENGINE_STATUS(self, engine_finish(self, handle), DTRAIN_ERR_ABORTED);
+}
+
+static void test_engine_data_that_does_not_move_is_warned_of(void **state)
+{
+    (void)state;
+    dt_config_t config = engine_config();
+    dtrain_status_t status = DTRAIN_IN_PROGRESS;
+    config.stall_warning_ns = SHORT_MS * DT_NS_PER_MS;
+    engine_run_prepared(3, &config, put_stuck_backend, data_stalls, &status);
+}
+
 /* All ranks are on their way out when the data gets stuck. */
 static void leave_with_stuck_data(engine_rank_t *self)
 {
@@ -404,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_engine_wait_for_leaves_the_operation_in_flight),
         cmocka_unit_test(test_engine_stall_is_warned_of_with_the_missing_ranks),
         cmocka_unit_test(test_engine_stall_is_warned_of_when_rank_0_has_nothing_pending),
+        cmocka_unit_test(test_engine_data_that_does_not_move_is_warned_of),
         cmocka_unit_test(test_engine_data_that_does_not_move_ends_the_world_in_time),
         cmocka_unit_test(test_engine_backend_error_ends_the_world_on_all_ranks),
         cmocka_unit_test(test_engine_data_that_gets_stuck_during_shutdown_ends_it_in_time),

@@ -269,6 +269,16 @@ static void count_line(dtrain_log_level_t level, const char *line, void *user)
     snprintf(lines->last, sizeof lines->last, "%s", line);
 }
 
+/* Whom it warns of is `missing`, until the next call. */
+static dt_rank_set_t missing;
+
+static int64_t warn(negotiator_world_t *world, int64_t after_ns, int64_t now_ns)
+{
+    dt_rank_set_free(&missing);
+    assert_int_equal(dt_rank_set_init(&missing, world->topology.size), 0);
+    return dt_negotiator_warn(world->negotiator, after_ns, now_ns, &missing);
+}
+
 static void test_negotiator_warns_ever_more_seldom_of_the_missing(void **state)
 {
     (void)state;
@@ -278,25 +288,27 @@ static void test_negotiator_warns_ever_more_seldom_of_the_missing(void **state)
     world_open(&world, 4);
     dt_log_set_sink(count_line, &lines);
     int64_t start = world.now_ns, after = 2 * DT_NS_PER_S;
-    assert_true(dt_negotiator_warn(world.negotiator, after, start) == DT_NEVER);
+    assert_true(warn(&world, after, start) == DT_NEVER);
     report_new(&world, 1, "x", &signature);
-    assert_true(dt_negotiator_warn(world.negotiator, after, start) == start + after);
-    assert_true(dt_negotiator_warn(world.negotiator, after, start + after - 1) == start + after);
+    assert_true(warn(&world, after, start) == start + after);
+    assert_true(warn(&world, after, start + after - 1) == start + after);
     assert_int_equal(lines.count, 0);
-    assert_true(dt_negotiator_warn(world.negotiator, after, start + after) == start + 2 * after);
+    assert_true(warn(&world, after, start + after) == start + 2 * after);
     assert_int_equal(lines.count, 1);
     assert_non_null(strstr(lines.last, "allreduce 'x' float32 [3] waits since 2.0 s"));
     assert_non_null(strstr(lines.last, "for ranks 0, 2-3 (of 4); submitted by rank 1"));
     report_new(&world, 3, "x", &signature);
-    assert_true(dt_negotiator_warn(world.negotiator, after, start + 2 * after) ==
-                start + 4 * after);
+    assert_true(warn(&world, after, start + 2 * after) == start + 4 * after);
     assert_int_equal(lines.count, 2);
     assert_non_null(strstr(lines.last, "for ranks 0, 2 (of 4); submitted by ranks 1, 3"));
+    assert_int_equal(missing.count, 2);
+    assert_true(dt_rank_set_has(&missing, 0) && dt_rank_set_has(&missing, 2));
     report_new(&world, 0, "x", &signature);
     report_new(&world, 2, "x", &signature);
-    assert_true(dt_negotiator_warn(world.negotiator, after, start + 9 * after) == DT_NEVER);
+    assert_true(warn(&world, after, start + 9 * after) == DT_NEVER);
     assert_int_equal(lines.count, 2);
     dt_log_set_sink(NULL, NULL);
+    dt_rank_set_free(&missing);
     world_close(&world);
 }
 
@@ -314,7 +326,7 @@ static void test_negotiator_warns_anew_in_each_round_of_a_name(void **state)
         else
             report_ready(&world, 0, 0);
         int64_t since = world.now_ns;
-        assert_true(dt_negotiator_warn(world.negotiator, 100, since + 100) == since + 200);
+        assert_true(warn(&world, 100, since + 100) == since + 200);
         assert_int_equal(lines.count, round + 1);
         if (round < 2)
             report_new(&world, 1, "x", &signature);
@@ -324,6 +336,29 @@ static void test_negotiator_warns_anew_in_each_round_of_a_name(void **state)
         world.now_ns += 5000;
     }
     dt_log_set_sink(NULL, NULL);
+    dt_rank_set_free(&missing);
+    world_close(&world);
+}
+
+static void test_negotiator_of_many_that_wait_names_some(void **state)
+{
+    (void)state;
+    negotiator_world_t world;
+    lines_t lines = {0};
+    char name[16];
+    dt_signature_t signature = allreduce_of(3);
+    world_open(&world, 2);
+    dt_log_set_sink(count_line, &lines);
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        report_new(&world, 0, name, &signature);
+    }
+    warn(&world, 100, world.now_ns + 100);
+    assert_int_equal(lines.count, 17);
+    assert_non_null(strstr(lines.last, "84 more operations wait"));
+    assert_int_equal(missing.count, 1);
+    dt_log_set_sink(NULL, NULL);
+    dt_rank_set_free(&missing);
     world_close(&world);
 }
 
@@ -336,9 +371,10 @@ static void test_negotiator_does_not_warn_when_told_not_to(void **state)
     world_open(&world, 2);
     dt_log_set_sink(count_line, &lines);
     report_new(&world, 0, "x", &signature);
-    assert_true(dt_negotiator_warn(world.negotiator, DT_NEVER, INT64_MAX) == DT_NEVER);
+    assert_true(warn(&world, DT_NEVER, INT64_MAX) == DT_NEVER);
     assert_int_equal(lines.count, 0);
     dt_log_set_sink(NULL, NULL);
+    dt_rank_set_free(&missing);
     world_close(&world);
 }
 
@@ -358,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_negotiator_out_of_memory_is_an_error_and_no_leak),
         cmocka_unit_test(test_negotiator_warns_ever_more_seldom_of_the_missing),
         cmocka_unit_test(test_negotiator_warns_anew_in_each_round_of_a_name),
+        cmocka_unit_test(test_negotiator_of_many_that_wait_names_some),
         cmocka_unit_test(test_negotiator_does_not_warn_when_told_not_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,6 +46,25 @@ static void test_rank_set_counts_each_rank_once(void **state)
     }
 }
 
+static void test_rank_set_united_with_another_has_the_ranks_of_both(void **state)
+{
+    (void)state;
+    dt_rank_set_t set, other;
+    assert_int_equal(dt_rank_set_init(&set, 130), 0);
+    assert_int_equal(dt_rank_set_init(&other, 130), 0);
+    dt_rank_set_add(&set, 1);
+    dt_rank_set_add(&set, 64);
+    dt_rank_set_add(&other, 64);
+    dt_rank_set_add(&other, 129);
+    dt_rank_set_unite(&set, &other);
+    assert_int_equal(set.count, 3);
+    assert_true(dt_rank_set_has(&set, 1) && dt_rank_set_has(&set, 64) &&
+                dt_rank_set_has(&set, 129));
+    assert_int_equal(other.count, 2);
+    dt_rank_set_free(&set);
+    dt_rank_set_free(&other);
+}
+
 static void test_rank_set_describes_members_and_the_missing(void **state)
 {
     (void)state;
@@ -82,6 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rank_set_counts_each_rank_once),
+        cmocka_unit_test(test_rank_set_united_with_another_has_the_ranks_of_both),
         cmocka_unit_test(test_rank_set_describes_members_and_the_missing),
         cmocka_unit_test(test_rank_set_description_is_cut_where_it_does_not_fit),
     };
