@@ -370,6 +370,32 @@ typedef struct dtrain_tensor {
  */
 typedef void (*dtrain_callback_fn_t)(uint64_t handle, dtrain_status_t status, void *user);
 
+/*
+ * A codec makes a tensor travel in fewer bytes; see Codecs. A program that has one of its own fills
+ * in this struct and leaves it, and what it points to, as it is until the last operation with it is
+ * done. Calls come from any one thread at a time for one operation, from several for several; they
+ * must not call libdtrain, and what they do may depend on their arguments alone, since all ranks
+ * must come to the same result.
+ */
+typedef struct dtrain_codec {
+    uint32_t struct_size;
+    uint32_t flags;   /* DTRAIN_CODEC_FEEDBACK, or 0 */
+    const char *name; /* 1 to DTRAIN_CODEC_NAME_MAX bytes; ranks must agree on it */
+    /* Bytes that `count` elements take, exactly: the same on all ranks. -1: too many elements. */
+    int64_t (*coded_bytes)(const struct dtrain_codec *codec, int64_t count);
+    /* Writes in[0 … count-1] as coded_bytes bytes to `out`, which is aligned to 8 bytes. */
+    void (*encode)(const struct dtrain_codec *codec, const float *in, int64_t count, void *out);
+    /* Reads them back. 0, or -1 when the bytes cannot have come from encode: the world then ends
+     * with INTERNAL. */
+    int (*decode)(const struct dtrain_codec *codec, const void *in, int64_t count, float *out);
+    void *user; /* the program's own */
+} dtrain_codec_t;
+
+/* What encoding leaves out of a tensor is kept by the tensor's name, and added to it next time. */
+#define DTRAIN_CODEC_FEEDBACK 1u
+
+#define DTRAIN_CODEC_NAME_MAX 23
+
 /* How an operation is done. NULL in its place means: all defaults. */
 typedef struct dtrain_options {
     uint32_t struct_size;
@@ -382,6 +408,7 @@ typedef struct dtrain_options {
     uint32_t reserved;             /* 0 */
     dtrain_callback_fn_t callback; /* called when the operation is done; or NULL */
     void *user;                    /* for the callback */
+    const dtrain_codec_t *codec;   /* how an allreduce travels; NULL: as it is */
 } dtrain_options_t;
 
 /*
@@ -645,6 +672,41 @@ DTRAIN_API dtrain_status_t dtrain_release(dtrain_handle_t handle);
  * it has none. INVALID_HANDLE, INVALID_ARGUMENT (text NULL or cap 0).
  */
 DTRAIN_API dtrain_status_t dtrain_handle_error(dtrain_handle_t handle, char *text, size_t cap);
+
+/* ---- Codecs -------------------------------------------------------------------------------- */
+
+/*
+ * An allreduce (op SUM or AVERAGE) of fp32 can travel in fewer bytes: `codec` in dtrain_options_t,
+ * which all ranks must give alike. Values are encoded for the way, added in fp32 in rank order, and
+ * the result is encoded again for the way back, so all ranks receive the same bits, fused or not.
+ *
+ *   fp16, bf16   Each value is rounded to 16 bits. What is beyond the largest fp16, 65504, becomes
+ *                infinite.
+ *   int8         A byte an element and four for each 256, whose largest magnitude becomes 127. A
+ *                value that is not finite makes its 256 NaN. With feedback.
+ *   topk:P       Of each rank's share of a tensor the part P (0.01 when P is left out) with the
+ *                largest magnitudes, at eight bytes each; the others are zero. With feedback.
+ *
+ * Feedback: what encoding leaves out (here, and of the result on the rank that adds up a share) is
+ * kept in the library by the tensor's name and added to the same tensor the next time, so nothing
+ * is lost, only late. That takes memory of one to two times the tensor's size for each name, until
+ * dtrain_shutdown or the removal of the process set: names must recur from step to step. Another
+ * shape, or another codec, begins anew.
+ *
+ * A codec is UNSUPPORTED for other operations, types and reductions. While a rank has joined, one
+ * of the program's own is INVALID_ARGUMENT, since the library does not know it there.
+ */
+
+/*
+ * Makes one of the library's codecs by its name: "fp16", "bf16", "int8", "topk" or "topk:0.05". To
+ * be given back with dtrain_codec_destroy, when the last call that is given it has returned; the
+ * operations may still be under way. Works without a world; does not block. INVALID_ARGUMENT for
+ * another name or NULL, OUT_OF_MEMORY.
+ */
+DTRAIN_API dtrain_status_t dtrain_codec_create(const char *name, dtrain_codec_t **codec);
+
+/* Gives a codec of dtrain_codec_create back; NULL is nothing. */
+DTRAIN_API void dtrain_codec_destroy(dtrain_codec_t *codec);
 
 /* ---- Samples ----------------------------------------------------------------------------- */
 

@@ -67,6 +67,7 @@ void dt_executor_free(dt_executor_t *executor)
 {
     dt_executor_abandon(executor);
     free_buckets(executor->spare);
+    dt_coding_free(&executor->coding);
     dt_fusion_pool_free(&executor->pool);
     free_scratch(executor);
 }
@@ -215,18 +216,27 @@ static dtrain_status_t add_sized(dt_executor_t *executor, const dt_staged_t *siz
     return DTRAIN_OK;
 }
 
-static void finish(dt_executor_t *executor, dt_bucket_t *bucket)
+static dt_packing_t packing_of(const dt_bucket_t *bucket)
 {
-    if (bucket->buffer) {
-        dt_fusion_unpack(bucket->buffer, bucket->pieces, bucket->count,
-                         dt_dtype_size(bucket->collective.reduction.dtype));
-    }
-    if (bucket->count > 0)
+    dt_packing_t packing = {.dtype = (dtrain_dtype_t)bucket->operations[0]->signature.dtype,
+                            .packed = bucket->collective.reduction.dtype};
+    return packing;
+}
+
+static dtrain_status_t finish(dt_executor_t *executor, dt_bucket_t *bucket)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    if (bucket->buffer)
+        dt_fusion_unpack(bucket->buffer, bucket->pieces, bucket->count, packing_of(bucket));
+    if (bucket->staged && bucket->staged->finish)
+        status = bucket->staged->finish(bucket->staged);
+    if (status == DTRAIN_OK && bucket->count > 0)
         executor->done(executor->context, bucket->operations, bucket->count);
     if (bucket->staged)
         bucket->staged->free(bucket->staged);
     bucket->staged = NULL;
     recycle(executor, bucket);
+    return status;
 }
 
 static int is_adasum(const dt_operation_t *operation)
@@ -240,7 +250,8 @@ static int is_eager(const dt_executor_t *executor, const dt_operation_t *operati
 {
     return executor->backend->ops->post && operation->id < DT_EAGER_SLOTS &&
            operation->signature.kind == DT_KIND_ALLREDUCE && !is_adasum(operation) &&
-           operation->bytes > 0 && operation->bytes <= DT_EAGER_BYTES;
+           !operation->signature.codec[0] && operation->bytes > 0 &&
+           operation->bytes <= DT_EAGER_BYTES;
 }
 
 void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation)
@@ -276,16 +287,15 @@ static dtrain_status_t pack(dt_executor_t *executor, dt_bucket_t *bucket, int *i
 {
     int failed;
     dt_collective_t *collective = &bucket->collective;
-    bucket->buffer = dt_fusion_acquire(&executor->pool, bucket->bytes, &failed);
+    int64_t bytes = collective->count * (int64_t)dt_dtype_size(collective->reduction.dtype);
+    bucket->buffer = dt_fusion_acquire(&executor->pool, bytes, &failed);
     if (!bucket->buffer) {
         *is_ready = 0;
         return failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
-                                "out of memory for a fusion buffer of %lld bytes",
-                                (long long)bucket->bytes)
+                                "out of memory for a fusion buffer of %lld bytes", (long long)bytes)
                       : DTRAIN_OK;
     }
-    dt_fusion_pack(bucket->buffer, bucket->pieces, bucket->count,
-                   dt_dtype_size(collective->reduction.dtype));
+    dt_fusion_pack(bucket->buffer, bucket->pieces, bucket->count, packing_of(bucket));
     bucket->packed.in = bucket->packed.out = bucket->buffer->data;
     bucket->packed.count = collective->count;
     collective->pieces = &bucket->packed;
@@ -304,6 +314,12 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
     dt_collective_fill(collective, bucket->operations[0], executor->ranks, bucket->counts);
     collective->pieces = bucket->pieces;
     collective->num_pieces = bucket->count;
+    dtrain_dtype_t cast = dt_coded_cast(bucket->operations[0]);
+    if (cast) {
+        collective->count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);
+        collective->reduction.dtype = cast;
+        return pack(executor, bucket, is_ready);
+    }
     if (bucket->count == 1) {
         /* Where the output was not known when the bucket was made, it is now. */
         bucket->pieces[0].out = bucket->operations[0]->out;
@@ -314,6 +330,19 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
     return executor->backend->takes_pieces ? DTRAIN_OK : pack(executor, bucket, is_ready);
 }
 
+/* Whether it takes several collectives, of which nobody else needs to know. */
+static int needs_stages(const dt_operation_t *operation)
+{
+    return is_adasum(operation) || (operation->signature.codec[0] && !dt_coded_cast(operation));
+}
+
+static dt_staged_t *make_stages(dt_executor_t *executor, const dt_bucket_t *bucket)
+{
+    if (is_adasum(bucket->operations[0]))
+        return dt_adasum_create(bucket->operations[0], executor->ranks);
+    return dt_coded_create(&executor->coding, bucket->operations, bucket->count, executor->ranks);
+}
+
 /* Fills in the bucket's next collective. */
 static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_stage_t *stage,
                                int *is_ready)
@@ -322,8 +351,8 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_
     *stage = DT_STAGE_NONE;
     if (is_empty(executor, bucket))
         return DTRAIN_OK;
-    if (!bucket->staged && is_adasum(bucket->operations[0])) {
-        bucket->staged = dt_adasum_create(bucket->operations[0], executor->ranks);
+    if (!bucket->staged && needs_stages(bucket->operations[0])) {
+        bucket->staged = make_stages(executor, bucket);
         if (!bucket->staged)
             return no_memory();
     }
@@ -350,8 +379,8 @@ static dtrain_status_t end_head(dt_executor_t *executor)
     take_head(executor);
     if (bucket->staged && bucket->count == 0)
         status = add_sized(executor, bucket->staged);
-    finish(executor, bucket);
-    return status;
+    dtrain_status_t finished = finish(executor, bucket);
+    return status == DTRAIN_OK ? finished : status;
 }
 
 static dtrain_status_t start_waiting(dt_executor_t *executor, int *moved)
@@ -404,7 +433,7 @@ dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved)
                     (size_t)(executor->num_running - i) * sizeof executor->running[0]);
             *moved = 1;
             if (!bucket->has_more)
-                finish(executor, bucket);
+                status = finish(executor, bucket);
         }
     }
     return status;

@@ -12,6 +12,7 @@
 #define DT_CORE_EXECUTOR_H
 
 #include "comm/backend.h"
+#include "core/coded.h"
 #include "core/collective.h"
 #include "core/fusion_buffer.h"
 #include "core/fusion_plan.h"
@@ -42,6 +43,7 @@ typedef struct dt_executor {
 
     uint64_t sequence; /* of the next collective */
     dt_fusion_pool_t pool;
+    dt_coding_t coding;
     dt_bucket_t *waiting_first, *waiting_last; /* in the order of start */
     dt_bucket_t *running[DT_BUCKETS_RUNNING_MAX];
     int num_running;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/fault.h"
 #include "base/memory.h"
 
@@ -47,29 +48,38 @@ void dt_fusion_pool_free(dt_fusion_pool_t *pool)
         dt_free(pool->buffers[i].data);
 }
 
-void dt_fusion_pack(dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n, size_t element)
+void dt_fusion_pack(dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n,
+                    dt_packing_t packing)
 {
     char *at = buffer->data;
+    size_t element = dt_dtype_size(packing.packed);
     dt_fault_point(DT_FAULT_PACK);
     for (int i = 0; i < n; i++) {
-        size_t bytes = (size_t)pieces[i].count * element;
-        if (bytes == 0)
+        size_t count = (size_t)pieces[i].count;
+        if (count == 0)
             continue; /* where all are empty, `at` is NULL */
-        memcpy(at, pieces[i].in, bytes);
-        at += bytes;
+        if (packing.packed == packing.dtype)
+            memcpy(at, pieces[i].in, count * element);
+        else
+            dt_narrow(packing.packed, pieces[i].in, at, count);
+        at += count * element;
     }
 }
 
 void dt_fusion_unpack(const dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n,
-                      size_t element)
+                      dt_packing_t packing)
 {
     const char *at = buffer->data;
+    size_t element = dt_dtype_size(packing.packed);
     dt_fault_point(DT_FAULT_UNPACK);
     for (int i = 0; i < n; i++) {
-        size_t bytes = (size_t)pieces[i].count * element;
-        if (bytes == 0)
+        size_t count = (size_t)pieces[i].count;
+        if (count == 0)
             continue;
-        memcpy(pieces[i].out, at, bytes);
-        at += bytes;
+        if (packing.packed == packing.dtype)
+            memcpy(pieces[i].out, at, count * element);
+        else
+            dt_widen(packing.packed, at, pieces[i].out, count);
+        at += count * element;
     }
 }

@@ -25,9 +25,15 @@ dt_fusion_buffer_t *dt_fusion_acquire(dt_fusion_pool_t *pool, int64_t bytes, int
 void dt_fusion_release(dt_fusion_buffer_t *buffer);
 void dt_fusion_pool_free(dt_fusion_pool_t *pool);
 
+/* What the tensors are, and what they are in the buffer: the same, or 16 bits of F32. */
+typedef struct dt_packing {
+    dtrain_dtype_t dtype, packed;
+} dt_packing_t;
+
 /* Copies the pieces' inputs into the buffer; the buffer into the pieces' outputs. */
-void dt_fusion_pack(dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n, size_t element);
+void dt_fusion_pack(dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n,
+                    dt_packing_t packing);
 void dt_fusion_unpack(const dt_fusion_buffer_t *buffer, const dt_piece_t *pieces, int n,
-                      size_t element);
+                      dt_packing_t packing);
 
 #endif

@@ -1,5 +1,7 @@
 #include "core/fusion_plan.h"
 
+#include <string.h>
+
 /* Buckets of different types that are being filled at the same time. */
 #define OPEN_MAX 16
 
@@ -14,7 +16,7 @@ static int may_share(const dt_plan_item_t *one, const dt_plan_item_t *other)
     const dt_signature_t *a = one->signature, *b = other->signature;
     return one->divisor == other->divisor && a->dtype == b->dtype && a->op == b->op &&
            a->prescale == b->prescale && a->postscale == b->postscale && a->pset == b->pset &&
-           a->device == b->device;
+           a->device == b->device && memcmp(a->codec, b->codec, sizeof a->codec) == 0;
 }
 
 static int may_be_fused(const dt_plan_item_t *item, const dt_plan_policy_t *policy)

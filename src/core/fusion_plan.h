@@ -23,8 +23,8 @@ typedef struct dt_plan_item {
 /*
  * Puts items[0 … n-1] into buckets: bucket_of[i] is the bucket of item i. Buckets are numbered in
  * the order of their first items, and start in that order; a bucket's items keep the order of the
- * list. Only allreduces of the same type, reduction, scales and divisor share a bucket. Returns the
- * number of buckets.
+ * list. Only allreduces of the same type, reduction, scales, codec and divisor share a bucket.
+ * Returns the number of buckets.
  */
 int dt_fusion_plan(const dt_plan_item_t *items, int n, const dt_plan_policy_t *policy,
                    int32_t *bucket_of);

@@ -134,6 +134,7 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     operation->name = NULL;
     operation->set = NULL;
     operation->change = NULL;
+    operation->codec = NULL;
     operation->stand_in = NULL;
     operation->result = -1;
     operation->root = operation->peer = 0;

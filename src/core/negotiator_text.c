@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "core/negotiator_state.h"
+#include "reduce/codec.h"
 
 /* Operations that are named at a time. */
 #define WARNINGS_MAX 16
@@ -69,6 +70,13 @@ int dt_tally_describe_absence(const dt_tally_t *tally, const dt_variant_t *agree
                  "%s %s: a product with a prescale has nothing to put in for a rank that has "
                  "joined: %s",
                  dt_tally_kind(tally), dt_tally_what(tally, what),
+                 dt_rank_set_describe(&tally->absent, 0, ranks, sizeof ranks));
+        return 1;
+    }
+    if (signature->codec[0] && !dt_codec_is_own(signature->codec)) {
+        snprintf(text, cap,
+                 "%s %s: codec %s is the program's own, and not known where a rank has joined: %s",
+                 dt_tally_kind(tally), dt_tally_what(tally, what), signature->codec,
                  dt_rank_set_describe(&tally->absent, 0, ranks, sizeof ranks));
         return 1;
     }

@@ -38,7 +38,8 @@ typedef struct dt_operation {
     void *out;
     int64_t count; /* elements of the tensor, as this rank gave it */
     int64_t bytes;
-    int64_t room; /* bytes that `out` is said to have room for */
+    int64_t room;                /* bytes that `out` is said to have room for */
+    const dtrain_codec_t *codec; /* the program's own, borrowed; NULL: none, or the library's */
     /* Where rows differ by rank: 2 * num_splits entries, the rows that go to each rank (what this
      * rank tells each; an alltoall's splits, or its own rows) and, [done], those that came from
      * each. */

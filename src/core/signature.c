@@ -35,6 +35,11 @@ const char *dt_kind_name(uint8_t kind)
     return dt_kind_traits(kind)->name;
 }
 
+static int same_codec(const dt_signature_t *a, const dt_signature_t *b)
+{
+    return memcmp(a->codec, b->codec, sizeof a->codec) == 0 && a->coded_bytes == b->coded_bytes;
+}
+
 static int same_shape(const dt_signature_t *a, const dt_signature_t *b)
 {
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof a->shape[0]) == 0;
@@ -45,7 +50,7 @@ int dt_signature_agrees(const dt_signature_t *a, const dt_signature_t *b)
     return a->kind == b->kind && a->op == b->op && a->dtype == b->dtype && same_shape(a, b) &&
            a->device == b->device && a->root == b->root && a->pset == b->pset &&
            a->prescale == b->prescale && a->postscale == b->postscale && a->peer == b->peer &&
-           a->group == b->group && a->group_size == b->group_size &&
+           same_codec(a, b) && a->group == b->group && a->group_size == b->group_size &&
            a->group_index == b->group_index;
 }
 
@@ -177,6 +182,14 @@ dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *
     return status;
 }
 
+static void describe_codec(const dt_signature_t *signature, char *text, size_t cap)
+{
+    if (!signature->codec[0])
+        snprintf(text, cap, "none");
+    else
+        snprintf(text, cap, "%s (%" PRId64 " bytes)", signature->codec, signature->coded_bytes);
+}
+
 static void describe_group(const dt_signature_t *signature, char *text, size_t cap)
 {
     if (signature->group_size == 0)
@@ -224,6 +237,11 @@ const char *dt_signature_difference(const dt_signature_t *a, const dt_signature_
         snprintf(a_value, cap, "%.17g", numbers[i].a);
         snprintf(b_value, cap, "%.17g", numbers[i].b);
         return numbers[i].what;
+    }
+    if (!same_codec(a, b)) {
+        describe_codec(a, a_value, cap);
+        describe_codec(b, b_value, cap);
+        return "codec";
     }
     if (!dt_signature_agrees(a, b)) {
         describe_group(a, a_value, cap);

@@ -53,6 +53,8 @@ typedef struct dt_signature {
     uint32_t group_index; /* this one's place in it */
     uint64_t group;       /* a hash of the names in it; 0: none */
     double prescale, postscale;
+    char codec[DTRAIN_CODEC_NAME_MAX + 1]; /* its name, and zeros; all zeros: none */
+    int64_t coded_bytes;                   /* of the whole tensor, when there is a codec */
     int64_t shape[DTRAIN_NDIM_MAX]; /* ndim are used, the others are not looked at; where rows
                                        differ, the first is 1, and says nothing */
 } dt_signature_t;

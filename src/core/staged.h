@@ -19,6 +19,8 @@ struct dt_staged {
     /* Called at the start, and whenever the collective before is complete. Fills in the next one,
      * but for its sequence; what that points to is `staged`'s. An error ends the world. */
     dtrain_status_t (*next)(dt_staged_t *staged, dt_collective_t *collective, dt_stage_t *stage);
+    /* The last collective is complete: puts the results in their place. NULL: there they are. */
+    dtrain_status_t (*finish)(dt_staged_t *staged);
     void (*free)(dt_staged_t *staged);
     dt_piece_t piece; /* the collective's */
 };

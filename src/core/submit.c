@@ -16,10 +16,13 @@
 
 #define RESERVED_PREFIX "dtrain."
 
+/* Of dtrain_options_t as it was at first. */
+#define OPTIONS_FIRST_SIZE offsetof(dtrain_options_t, codec)
+
 static dtrain_status_t check_options(const dtrain_options_t *options, const char *kind,
                                      const char *name)
 {
-    if (options->struct_size < sizeof *options)
+    if (options->struct_size < OPTIONS_FIRST_SIZE)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "%s '%.200s': dtrain_options_t: struct_size is %u, not %zu: set it to "
                        "sizeof",
@@ -146,7 +149,10 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
     if (status != DTRAIN_OK || dt_kind_traits(operation->signature.kind)->is_control)
         return status;
     dt_pset_locate(set, operation);
-    return dt_operand_fill(operation, submission, set->rank, set->size);
+    status = dt_operand_fill(operation, submission, set->rank, set->size);
+    if (status == DTRAIN_OK && options->struct_size >= sizeof *options && options->codec)
+        status = dt_coded_describe(operation, options->codec, name);
+    return status;
 }
 
 /* `options` NULL: of a call that was refused. */
@@ -256,7 +262,7 @@ static dtrain_status_t check_call(dt_runtime_t *runtime, call_t *call, dt_operat
 {
     uint8_t kind = (uint8_t)call->submission->kind;
     int is_change = kind == DT_KIND_PSET_ADD || kind == DT_KIND_PSET_REMOVE;
-    int has_pset = !is_change && call->options->struct_size >= sizeof *call->options;
+    int has_pset = !is_change && call->options->struct_size >= OPTIONS_FIRST_SIZE;
     call->length = dt_pset_key(has_pset ? call->options->pset : DTRAIN_PSET_WORLD, call->name,
                                call->name_length, call->key);
     dtrain_status_t status = DTRAIN_OK;

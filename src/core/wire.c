@@ -117,6 +117,25 @@ void dt_patch_u32(dt_buffer_t *buffer, size_t offset, uint32_t value)
         memcpy(buffer->data + offset, &value, sizeof value);
 }
 
+static void put_codec(dt_buffer_t *buffer, const dt_signature_t *signature)
+{
+    dt_put_text(buffer, signature->codec, strlen(signature->codec));
+    if (signature->codec[0])
+        dt_put_u64(buffer, (uint64_t)signature->coded_bytes);
+}
+
+static void get_codec(dt_reader_t *reader, dt_signature_t *signature)
+{
+    size_t length;
+    const char *name = dt_get_text(reader, &length);
+    if (length > DTRAIN_CODEC_NAME_MAX || (length > 0 && memchr(name, 0, length)))
+        reader->failed = 1;
+    if (reader->failed || length == 0)
+        return;
+    memcpy(signature->codec, name, length);
+    signature->coded_bytes = (int64_t)dt_get_u64(reader);
+}
+
 void dt_put_signature(dt_buffer_t *buffer, const dt_signature_t *signature)
 {
     dt_put_u8(buffer, signature->kind);
@@ -133,6 +152,7 @@ void dt_put_signature(dt_buffer_t *buffer, const dt_signature_t *signature)
     dt_put_u64(buffer, signature->group);
     dt_put_f64(buffer, signature->prescale);
     dt_put_f64(buffer, signature->postscale);
+    put_codec(buffer, signature);
     for (int i = 0; i < signature->ndim; i++)
         dt_put_u64(buffer, (uint64_t)signature->shape[i]);
 }
@@ -154,6 +174,7 @@ int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature)
     signature->group = dt_get_u64(reader);
     signature->prescale = dt_get_f64(reader);
     signature->postscale = dt_get_f64(reader);
+    get_codec(reader, signature);
     if (signature->ndim > DTRAIN_NDIM_MAX || signature->kind < DT_KIND_ALLREDUCE ||
         signature->kind > DT_KIND_LAST || (signature->group_size == 0) != (signature->group == 0))
         reader->failed = 1;

@@ -22,7 +22,7 @@
 #include "core/signature.h"
 
 /* Raised with every change of a message's form. */
-#define DT_WIRE_VERSION 2
+#define DT_WIRE_VERSION 3
 
 /* "No id": the operation is not cached. */
 #define DT_ID_NONE UINT32_MAX

@@ -23,8 +23,13 @@ typedef struct dt_kernel_job {
 
 typedef void (*dt_kernel_fn_t)(const dt_kernel_job_t *job);
 
+/* fp32 to fp16 or bf16, or back. */
+typedef void (*dt_convert_fn_t)(const void *in, void *out, size_t count);
+
 typedef struct dt_kernel_set {
-    dt_kernel_fn_t reduce[DT_DTYPE_COUNT]; /* by dtrain_dtype_t; integers ignore the factors */
+    dt_kernel_fn_t reduce[DT_DTYPE_COUNT];  /* by dtrain_dtype_t; integers ignore the factors */
+    dt_convert_fn_t narrow[DT_DTYPE_COUNT]; /* fp32 to the type; NULL: none */
+    dt_convert_fn_t widen[DT_DTYPE_COUNT];  /* and back */
 } dt_kernel_set_t;
 
 extern const dt_kernel_set_t dt_kernels_scalar;

@@ -349,14 +349,58 @@ static void reduce_bool(const dt_kernel_job_t *job)
     reduce(DTRAIN_DTYPE_BOOL, job);
 }
 
-const dt_kernel_set_t DT_KERNELS = {.reduce = {[DTRAIN_DTYPE_U8] = reduce_u8,
-                                               [DTRAIN_DTYPE_I8] = reduce_i8,
-                                               [DTRAIN_DTYPE_U16] = reduce_u16,
-                                               [DTRAIN_DTYPE_I16] = reduce_i16,
-                                               [DTRAIN_DTYPE_I32] = reduce_i32,
-                                               [DTRAIN_DTYPE_I64] = reduce_i64,
-                                               [DTRAIN_DTYPE_F16] = reduce_f16,
-                                               [DTRAIN_DTYPE_BF16] = reduce_bf16,
-                                               [DTRAIN_DTYPE_F32] = reduce_f32,
-                                               [DTRAIN_DTYPE_F64] = reduce_f64,
-                                               [DTRAIN_DTYPE_BOOL] = reduce_bool}};
+/* ---- Conversions ---------------------------------------------------------------------------- */
+
+/* Whole vectors, or single elements, from element `done` on; returns the elements done by then.
+ * Both types have as many lanes, since fp16 and bf16 are fp32 in a vector. */
+DT_INLINE size_t convert_from(dtrain_dtype_t from, dtrain_dtype_t to, int whole, size_t done,
+                              const char *in, char *out, size_t count)
+{
+    const size_t lanes = whole ? vec_lanes(from) : 1;
+    for (; count - done >= lanes; done += lanes)
+        vec_store(to, whole, out + done * vec_element(to),
+                  vec_load(from, whole, in + done * vec_element(from)));
+    return done;
+}
+
+DT_INLINE void convert(dtrain_dtype_t from, dtrain_dtype_t to, const void *in, void *out,
+                       size_t count)
+{
+    size_t done = convert_from(from, to, 1, 0, in, out, count);
+    convert_from(from, to, 0, done, in, out, count);
+}
+
+static void narrow_f16(const void *in, void *out, size_t count)
+{
+    convert(DTRAIN_DTYPE_F32, DTRAIN_DTYPE_F16, in, out, count);
+}
+
+static void narrow_bf16(const void *in, void *out, size_t count)
+{
+    convert(DTRAIN_DTYPE_F32, DTRAIN_DTYPE_BF16, in, out, count);
+}
+
+static void widen_f16(const void *in, void *out, size_t count)
+{
+    convert(DTRAIN_DTYPE_F16, DTRAIN_DTYPE_F32, in, out, count);
+}
+
+static void widen_bf16(const void *in, void *out, size_t count)
+{
+    convert(DTRAIN_DTYPE_BF16, DTRAIN_DTYPE_F32, in, out, count);
+}
+
+const dt_kernel_set_t DT_KERNELS = {
+    .reduce = {[DTRAIN_DTYPE_U8] = reduce_u8,
+               [DTRAIN_DTYPE_I8] = reduce_i8,
+               [DTRAIN_DTYPE_U16] = reduce_u16,
+               [DTRAIN_DTYPE_I16] = reduce_i16,
+               [DTRAIN_DTYPE_I32] = reduce_i32,
+               [DTRAIN_DTYPE_I64] = reduce_i64,
+               [DTRAIN_DTYPE_F16] = reduce_f16,
+               [DTRAIN_DTYPE_BF16] = reduce_bf16,
+               [DTRAIN_DTYPE_F32] = reduce_f32,
+               [DTRAIN_DTYPE_F64] = reduce_f64,
+               [DTRAIN_DTYPE_BOOL] = reduce_bool},
+    .narrow = {[DTRAIN_DTYPE_F16] = narrow_f16, [DTRAIN_DTYPE_BF16] = narrow_bf16},
+    .widen = {[DTRAIN_DTYPE_F16] = widen_f16, [DTRAIN_DTYPE_BF16] = widen_bf16}};

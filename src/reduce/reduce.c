@@ -98,3 +98,17 @@ void dt_reduce(const dt_reduction_t *reduction, void *const *destinations, int n
     sets[dt_isa()]->reduce[dtype](&job);
     dt_fp_mode_leave(mode);
 }
+
+void dt_narrow(dtrain_dtype_t dtype, const float *in, void *out, size_t count)
+{
+    dt_fp_mode_t mode = dt_fp_mode_enter();
+    sets[dt_isa()]->narrow[dtype](in, out, count);
+    dt_fp_mode_leave(mode);
+}
+
+void dt_widen(dtrain_dtype_t dtype, const void *in, float *out, size_t count)
+{
+    dt_fp_mode_t mode = dt_fp_mode_enter();
+    sets[dt_isa()]->widen[dtype](in, out, count);
+    dt_fp_mode_leave(mode);
+}

@@ -55,4 +55,8 @@ dtrain_status_t dt_reduction_check(const dt_reduction_t *reduction);
 void dt_reduce(const dt_reduction_t *reduction, void *const *destinations, int num_destinations,
                const void *const *sources, int num_sources, size_t count);
 
+/* fp32 to `dtype`, F16 or BF16, rounded to nearest even, and back. No overlap. Thread-safe. */
+void dt_narrow(dtrain_dtype_t dtype, const float *in, void *out, size_t count);
+void dt_widen(dtrain_dtype_t dtype, const void *in, float *out, size_t count);
+
 #endif

@@ -258,7 +258,8 @@ static dtrain_options_t options_of(const engine_op_t *op)
                                 .priority = op->priority,
                                 .timeout_ms = op->timeout_ms,
                                 .callback = op->callback,
-                                .user = op->user};
+                                .user = op->user,
+                                .codec = op->codec};
     return options;
 }
 

@@ -96,6 +96,7 @@ typedef struct engine_op {
     int32_t priority;
     dtrain_callback_fn_t callback;
     void *user;
+    const dtrain_codec_t *codec;
 } engine_op_t;
 
 dtrain_status_t engine_submit(engine_rank_t *self, const engine_op_t *op, dtrain_handle_t *handle);

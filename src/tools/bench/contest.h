@@ -18,7 +18,8 @@ typedef struct bench_workload {
     const bench_options_t *options;
     bench_tensor_t *tensors;
     int num_tensors;
-    int64_t bytes; /* of all tensors */
+    int64_t bytes;       /* of all tensors */
+    int64_t coded_bytes; /* ditto, as they travel */
     dtrain_handle_t *handles;
     bench_pattern_t pattern;
 } bench_workload_t;
@@ -30,7 +31,7 @@ typedef struct bench_times {
 
 typedef struct bench_result {
     bench_times_t ours, mpi, memcpy;
-    int64_t errors; /* wrong elements of ours and of MPI's results, on all ranks */
+    int64_t errors; /* wrong elements of ours and of MPI's results, on all ranks; -1: unknown */
 } bench_result_t;
 
 /* One tensor a count; 0, or -1 with a text on stderr. */

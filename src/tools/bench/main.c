@@ -74,6 +74,7 @@ int main(int argc, char **argv)
     int code = parsed < 0 ? 2 : 0;
     if (parsed == 0 && run(&options))
         code = 1;
+    dtrain_codec_destroy(options.codec);
     if (dtrain_shutdown() != DTRAIN_OK) {
         fprintf(stderr, "dtrain-bench: %s\n", dtrain_last_error());
         code = 1;

@@ -34,6 +34,8 @@ static const char help[] =
     "      --tensors N       submit N tensors of the size at once (1)\n"
     "      --model NAME      submit the gradients of resnet50, vgg16, bert-base or gpt2 in\n"
     "                        backward order, in place of sizes\n"
+    "      --codec NAME      how it travels: fp16, bf16, int8, topk, topk:0.05 … (allreduce of\n"
+    "                        float32). With int8 and topk, results are not checked.\n"
     "      --vs PEER         mpi: MPI's own call, a call a tensor; memcpy: a plain copy of the\n"
     "                        same bytes on all ranks at once; alternating with ours in the same\n"
     "                        run. May be given twice. The ratio is ours over theirs.\n"
@@ -89,7 +91,7 @@ static int parse_op(const char *name, dtrain_op_t *op)
     return -1;
 }
 
-enum { OPT_BUFFERS = 256, OPT_OUT_OF_PLACE, OPT_TENSORS, OPT_MODEL, OPT_VS, OPT_JSON };
+enum { OPT_BUFFERS = 256, OPT_OUT_OF_PLACE, OPT_TENSORS, OPT_MODEL, OPT_VS, OPT_JSON, OPT_CODEC };
 
 static const struct option long_options[] = {
     {"min-bytes", required_argument, NULL, 'b'},
@@ -104,6 +106,7 @@ static const struct option long_options[] = {
     {"tensors", required_argument, NULL, OPT_TENSORS},
     {"model", required_argument, NULL, OPT_MODEL},
     {"vs", required_argument, NULL, OPT_VS},
+    {"codec", required_argument, NULL, OPT_CODEC},
     {"json", required_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -167,6 +170,13 @@ static int take_word(bench_options_t *options, int option, const char *value, in
         else
             return fail(speaks, "unknown peer", value);
         return 0;
+    case OPT_CODEC:
+        dtrain_codec_destroy(options->codec);
+        options->codec = NULL;
+        if (dtrain_codec_create(value, &options->codec) != DTRAIN_OK)
+            return fail(speaks, dtrain_last_error(), "--codec");
+        options->is_lossy = (options->codec->flags & DTRAIN_CODEC_FEEDBACK) != 0;
+        return 0;
     case OPT_JSON:
         options->json = value;
         return 0;
@@ -185,6 +195,8 @@ static int check(const bench_options_t *options, int speaks)
         return fail(speaks, "--min-bytes is above --max-bytes:", "-b");
     if (options->factor < 2 && options->min_bytes != options->max_bytes)
         return fail(speaks, "the factor must be at least 2, not", "1");
+    if (options->codec && (options->kind != BENCH_ALLREDUCE || options->dtype != DTRAIN_DTYPE_F32))
+        return fail(speaks, "allreduces of float32 alone have a codec:", options->codec->name);
     return 0;
 }
 

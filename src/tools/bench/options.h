@@ -21,7 +21,9 @@ typedef struct bench_options {
     int tensors;       /* each size is that of one tensor */
     const char *model; /* NULL: sizes */
     int vs_mpi, vs_memcpy;
-    const char *json; /* a file's name, or NULL */
+    const char *json;      /* a file's name, or NULL */
+    dtrain_codec_t *codec; /* or NULL; to be destroyed */
+    int is_lossy;          /* the codec is: results are not exact */
 } bench_options_t;
 
 /* 0: go on; 1: the help was printed; -1: a text was printed to stderr. Prints only when `speaks`.

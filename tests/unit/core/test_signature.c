@@ -78,6 +78,7 @@ static const change_t changes[] = {
     {offsetof(dt_signature_t, root), 4, 0, 3, "root", "0", "3"},
     {offsetof(dt_signature_t, pset), 4, 0, 1, "process set", "0", "1"},
     {offsetof(dt_signature_t, prescale), 0, 0.1, 0, "prescale", "1", "0.10000000000000001"},
+    {offsetof(dt_signature_t, codec), 1, 0, 'x', "codec", "none", "x (0 bytes)"},
     {offsetof(dt_signature_t, postscale), 0, -2, 0, "postscale", "1", "-2"},
 };
 

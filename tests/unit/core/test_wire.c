@@ -25,6 +25,8 @@ static const dt_signature_t full = {.kind = DT_KIND_ALLREDUCE,
                                     .group = UINT64_C(0x8123456789abcdef),
                                     .prescale = 0.1,
                                     .postscale = -1e300,
+                                    .codec = "a codec name of 23 byte",
+                                    .coded_bytes = INT64_MAX - 1,
                                     .shape = {INT64_MAX, 0, 17}};
 
 /* ---- Writers and readers of each message ------------------------------------------------------
