@@ -80,7 +80,7 @@ class PlainWheel(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
-setup(version=version(), distclass=OfThisPlatform, packages=["dtrain"],
+setup(version=version(), distclass=OfThisPlatform, packages=["dtrain", "dtrain.torch"],
       package_data={"dtrain": ["py.typed"]},
       cmdclass={"build_py": BuildWithLibrary, "sdist": SourceWithLibrary,
                 "bdist_wheel": PlainWheel})

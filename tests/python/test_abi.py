@@ -21,15 +21,16 @@ PROBE = """
 
 template <typename T> void kind()
 {
+    using value = typename std::conditional<std::is_void<T>::value, int, T>::type;
     if (std::is_void<T>::value)
         printf(" void");
     else if (std::is_pointer<T>::value)
         printf(" pointer");
     else if (std::is_floating_point<T>::value)
-        printf(" float%zu", sizeof(typename std::conditional<std::is_void<T>::value, int, T>::type));
+        printf(" float%zu", sizeof(value));
     else
         printf(" %s%zu", std::is_enum<T>::value || std::is_signed<T>::value ? "int" : "uint",
-               sizeof(typename std::conditional<std::is_void<T>::value, int, T>::type));
+               sizeof(value));
 }
 
 template <typename R, typename... A> void function(const char *name, R (*)(A...))

@@ -1,5 +1,5 @@
-"""test_loss.py abort|exit FILE - rank 1 of two gives up, or is gone; the other one gets an error that
-names it. Ranks that saw what they should add a line to FILE (see tests/parallel/survivors.sh)."""
+"""test_loss.py abort|exit FILE - rank 1 of two gives up, or is gone; the other one gets an error
+that names it. Ranks that saw what they should add a line to FILE (see tests/parallel/survivors.sh)."""
 import os
 import sys
 

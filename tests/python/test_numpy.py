@@ -284,6 +284,26 @@ class Joins(unittest.TestCase):
         self.assertEqual(dtrain.join(), SIZE - 1 if SIZE > 1 else 0)
 
 
+class Samplers(unittest.TestCase):
+    def test_batches_are_cut_into_parts_of_ranks(self):
+        parts = dtrain.allgather_object(next(dtrain.Sampler(100, 10, seed=5)))
+        whole = next(dtrain.Sampler(100, 10, seed=5, rank=0, size=1))
+        np.testing.assert_array_equal(np.concatenate([part.samples for part in parts]),
+                                      whole.samples)
+        self.assertEqual((whole.epoch, whole.index, whole.count, whole.global_size), (0, 0, 10, 10))
+
+    def test_state_goes_on_at_another_number_of_ranks(self):
+        sampler = dtrain.Sampler(25, 10, shuffle=False)
+        next(sampler)
+        other = dtrain.Sampler(25, 10, shuffle=False, rank=0, size=1)
+        other.restore(sampler.state())
+        self.assertEqual(next(other).samples.tolist(), list(range(10, 20)))
+        self.assertEqual(next(other).samples.tolist(), list(range(20, 25)))
+        self.assertEqual(next(other).epoch, 1)
+        with self.assertRaisesRegex(ValueError, "num_samples"):
+            dtrain.Sampler(26, 10, rank=0, size=1).restore(other.state())
+
+
 class Lifecycle(unittest.TestCase):
     def test_init_again_after_shutdown(self):
         handle = dtrain.allreduce_async(np.ones(2), "before", dtrain.Sum)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtrain.operations import allgather, broadcast
 from dtrain.process_sets import ProcessSet, world
-from dtrain.world import rank
+from dtrain.lifecycle import rank
 
 
 def dumps(value: Any) -> bytes:

@@ -101,6 +101,19 @@ def _start(function: Any, call: _Call, x: np.ndarray, result: np.ndarray | None,
                           *extra)
 
 
+def _start_group(function: Any, call: _Call, arrays: list[np.ndarray], results: list[np.ndarray],
+                 opts: Any) -> Group:
+    """The same for several arrays as one group, named name.0, name.1, …"""
+    names = [f"{call.name}.{i}" for i in range(len(arrays))]
+    tensors = []
+    for name, x, result in zip(names, arrays, results):
+        source = _arrays.readable(x)
+        tensors.append(_submit.tensor(name, source.pointer, _arrays.writable(result).pointer,
+                                      source.shape, source.dtype))
+    return _submit.submit_group(function, tensors, names, opts, list(zip(arrays, results)),
+                                [lambda handle, result=result: result for result in results])
+
+
 def _reduction(x: Any, name: str | None, op: int, out: Any, prescale: float, postscale: float,
                process_set: ProcessSet, priority: int, timeout: float | None,
                blocking: bool) -> Handle:
@@ -136,16 +149,8 @@ def grouped_allreduce_async(xs: Sequence[Any], name: str | None = None, op: int 
         arrays = [_arrays.as_array(x) for x in xs]
         results = [_same_shape(x, out) for x, out in
                    zip(arrays, outs if outs is not None else [None] * len(arrays), strict=True)]
-        names = [f"{call.name}.{i}" for i in range(len(arrays))]
-        tensors = []
-        for item, x, result in zip(names, arrays, results):
-            source = _arrays.readable(x)
-            tensors.append(_submit.tensor(item, source.pointer, _arrays.writable(result).pointer,
-                                          source.shape, source.dtype))
         opts = _submit.options(op, prescale, postscale, call.pset, priority, timeout)
-    return _submit.submit_group(lib.dtrain_grouped_allreduce_async, tensors, names, opts,
-                                list(zip(arrays, results)),
-                                [lambda handle, result=result: result for result in results])
+        return _start_group(lib.dtrain_grouped_allreduce_async, call, arrays, results, opts)
 
 
 def grouped_allreduce(xs: Sequence[Any], name: str | None = None, op: int = Average,
@@ -231,16 +236,8 @@ def grouped_reducescatter_async(xs: Sequence[Any], name: str | None = None, op: 
     with _Call("grouped_reducescatter", name, process_set, False) as call:
         arrays = [_arrays.as_array(x) for x in xs]
         results = [_my_rows(x, process_set, None) for x in arrays]
-        names = [f"{call.name}.{i}" for i in range(len(arrays))]
-        tensors = []
-        for item, x, result in zip(names, arrays, results):
-            source = _arrays.readable(x)
-            tensors.append(_submit.tensor(item, source.pointer, _arrays.writable(result).pointer,
-                                          source.shape, source.dtype))
         opts = _submit.options(op, prescale, postscale, call.pset, priority, timeout)
-    return _submit.submit_group(lib.dtrain_grouped_reducescatter_async, tensors, names, opts,
-                                list(zip(arrays, results)),
-                                [lambda handle, result=result: result for result in results])
+        return _start_group(lib.dtrain_grouped_reducescatter_async, call, arrays, results, opts)
 
 
 def grouped_reducescatter(xs: Sequence[Any], name: str | None = None, op: int = Average,

@@ -4,12 +4,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import weakref
 from typing import Any, Callable
 
 from dtrain import _abi, _submit, errors
 from dtrain._library import lib
 
-_before_shutdown: list[Callable[[], None]] = []
+_before_shutdown: list[weakref.WeakMethod] = []
 _log_sink: Any = None  # keeps the callback that the library was given
 _pid = 0  # of the process that initialised
 
@@ -59,17 +60,19 @@ def shutdown() -> None:
     may be called again afterwards."""
     if not is_initialized():
         return
-    for function in _before_shutdown:
-        function()
+    for method in _before_shutdown:
+        if function := method():
+            function()
+    _before_shutdown.clear()
     status = lib.dtrain_shutdown()
     _submit.after_shutdown()
     errors.check(status)
 
 
-def before_shutdown(function: Callable[[], None]) -> None:
-    """Lets `function` be called at the beginning of each shutdown, while the library's memory can
-    still be read."""
-    _before_shutdown.append(function)
+def before_shutdown(method: weakref.WeakMethod) -> None:
+    """Lets a method be called when the world is left, while the library's memory can still be read;
+    not when its object is gone by then."""
+    _before_shutdown.append(method)
 
 
 def _leave_at_exit() -> None:

@@ -1,0 +1,29 @@
+"""Where a tensor's elements lie, and the library's numbers of torch's types."""
+from __future__ import annotations
+
+import torch
+
+from dtrain import _abi, _arrays
+
+_TYPES = {
+    torch.uint8: _abi.DTYPE_U8, torch.int8: _abi.DTYPE_I8, torch.int16: _abi.DTYPE_I16,
+    torch.int32: _abi.DTYPE_I32, torch.int64: _abi.DTYPE_I64, torch.float16: _abi.DTYPE_F16,
+    torch.float32: _abi.DTYPE_F32, torch.float64: _abi.DTYPE_F64,
+    torch.bfloat16: _abi.DTYPE_BF16, torch.bool: _abi.DTYPE_BOOL,
+}
+
+
+def buffer(tensor: torch.Tensor) -> _arrays.Buffer:
+    """The memory of a dense tensor on the CPU. TypeError for its type or place, ValueError when it
+    is not contiguous: a copy would leave the result where nobody looks."""
+    dtype = _TYPES.get(tensor.dtype)
+    if dtype is None:
+        raise TypeError(f"tensors of {tensor.dtype} cannot be sent")
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"a {tensor.layout} tensor: use sparse_allreduce_async or to_dense()")
+    if tensor.device.type != "cpu":
+        raise TypeError(f"a tensor on {tensor.device}, not in host memory")
+    if not tensor.is_contiguous():
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} with strides {tensor.stride()} "
+                         "is not contiguous: pass x.contiguous()")
+    return _arrays.Buffer(tensor.data_ptr(), tuple(tensor.shape), dtype, tensor)
