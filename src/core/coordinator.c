@@ -244,6 +244,21 @@ static void take_lost(dt_runtime_t *runtime, int rank, int64_t now_ns)
     }
 }
 
+/* Data cannot move, most likely since a rank is lost. 1 when the detector is given its moment. */
+static int take_failure(dt_runtime_t *runtime, dtrain_status_t status, const char *text,
+                        int64_t now_ns)
+{
+    if (!runtime->world.detector || runtime->lost_ns != 0 ||
+        (status != DTRAIN_ERR_COMMUNICATION && status != DTRAIN_ERR_RANK_LOST))
+        return 0;
+    runtime->is_unclean = 1;
+    runtime->lost_rank = NOBODY;
+    runtime->lost_status = status;
+    snprintf(runtime->lost_text, sizeof runtime->lost_text, "%s", text);
+    runtime->lost_ns = now_ns + DETECTOR_NS;
+    return 1;
+}
+
 static dtrain_status_t take_end(dt_runtime_t *runtime, dt_reader_t *reader)
 {
     int32_t status;
@@ -521,7 +536,9 @@ static dtrain_status_t progress(dt_runtime_t *runtime, int64_t now_ns, int *move
 static dtrain_status_t await_detector(dt_runtime_t *runtime, int64_t now_ns, int *moved)
 {
     dtrain_status_t status = take_events(runtime, now_ns, moved);
-    if (now_ns >= runtime->lost_ns)
+    if (now_ns >= runtime->lost_ns && runtime->lost_rank == NOBODY)
+        end_own(runtime, runtime->lost_status, runtime->lost_text);
+    else if (now_ns >= runtime->lost_ns)
         end_lost(runtime, runtime->lost_rank);
     else if (runtime->lost_ns < runtime->check_ns)
         runtime->check_ns = runtime->lost_ns;
@@ -564,7 +581,8 @@ static dt_step_t step(dt_runtime_t *runtime)
         char text[DT_ERROR_MAX];
         snprintf(text, sizeof text, "rank %d: %.900s", runtime->world.topology.rank,
                  dt_last_error());
-        end_own(runtime, status, text);
+        if (!take_failure(runtime, status, text, now_ns))
+            end_own(runtime, status, text);
         return DT_STEP_BUSY;
     }
     if (moved)

@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/status.h"
 #include "comm/world.h"
 #include "core/baton.h"
 #include "core/executor.h"
@@ -72,9 +73,12 @@ struct dt_runtime {
     int64_t data_ns;             /* when data last moved; 0: never */
     int64_t linger_ns;           /* when the idle backend is called next */
     _Atomic int has_said_bye;    /* [atomic] written with the baton */
-    int lost_rank;               /* its control connection has ended */
-    int64_t lost_ns;             /* when that ends the world at the latest; 0: none is lost */
-    int is_unclean;              /* a rank died: nothing that needs all ranks may be called */
+    int64_t lost_ns;             /* a rank seems lost: when that ends the world at the latest,
+                                    unless the detector says who first; 0: none does */
+    int lost_rank;               /* its control connection has ended; -1: see lost_text */
+    dtrain_status_t lost_status; /* with it and lost_text data failed to move */
+    char lost_text[DT_ERROR_MAX];
+    int is_unclean; /* a rank died: nothing that needs all ranks may be called */
 };
 
 /*

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/mpi/mpi_detect.h"
+#include "comm/mpi/mpi_escape.h"
 #include "comm/mpi/mpi_node.h"
 #include "comm/mpi/mpi_p2p.h"
 #include "comm/ring/ring.h"
@@ -123,15 +124,25 @@ static dtrain_status_t hear_failure(dt_mpi_bootstrap_t *self, int source)
     return status;
 }
 
+typedef struct probe {
+    MPI_Comm comm;
+    int found;
+    MPI_Status result;
+} probe_t;
+
+static int call_probe(void *arguments)
+{
+    probe_t *probe = arguments;
+    return MPI_Iprobe(MPI_ANY_SOURCE, FAILURE_TAG, probe->comm, &probe->found, &probe->result);
+}
+
 dtrain_status_t dt_mpi_bootstrap_poll(void *context)
 {
     dt_mpi_bootstrap_t *self = context;
-    int found = 0;
-    MPI_Status probed;
-    dtrain_status_t status = dt_mpi_check(
-        MPI_Iprobe(MPI_ANY_SOURCE, FAILURE_TAG, self->comm, &found, &probed), "MPI_Iprobe");
-    if (status == DTRAIN_OK && found)
-        status = hear_failure(self, probed.MPI_SOURCE);
+    probe_t probe = {.comm = self->comm};
+    dtrain_status_t status = dt_mpi_check(dt_mpi_guard(call_probe, &probe), "MPI_Iprobe");
+    if (status == DTRAIN_OK && probe.found)
+        status = hear_failure(self, probe.result.MPI_SOURCE);
     if (status == DTRAIN_OK && self->has_heard) /* also when the caller did not listen before */
         status = dt_mpi_hello_check(self->hellos, self->rank, self->size);
     return status == DTRAIN_OK ? dt_mpi_watch_check(&self->watch) : status;

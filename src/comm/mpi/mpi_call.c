@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/mpi/mpi_escape.h"
 
 /* Others are mostly here within microseconds; a rank that starts late is worth no busy core. */
 #define EAGER_TESTS 200
@@ -14,6 +15,9 @@ dtrain_status_t dt_mpi_check(int code, const char *what)
 {
     if (code == MPI_SUCCESS)
         return DTRAIN_OK;
+    if (code == DT_MPI_ESCAPED)
+        return dt_fail(DTRAIN_ERR_RANK_LOST,
+                       "%s failed: MPI has lost its connection to another rank", what);
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
@@ -25,13 +29,24 @@ dtrain_status_t dt_mpi_check(int code, const char *what)
     return dt_fail(DTRAIN_ERR_COMMUNICATION, "%s failed: %s", what, text);
 }
 
+typedef struct test {
+    MPI_Request *request;
+    int done;
+} test_t;
+
+static int call_test(void *arguments)
+{
+    test_t *test = arguments;
+    return MPI_Test(test->request, &test->done, MPI_STATUS_IGNORE);
+}
+
 dtrain_status_t dt_mpi_finish(MPI_Request *request, int64_t deadline_ns, const char *what)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     for (int tests = 0;; tests++) {
-        int done = 0;
-        dtrain_status_t status = dt_mpi_check(MPI_Test(request, &done, MPI_STATUS_IGNORE), what);
-        if (status != DTRAIN_OK || done)
+        test_t test = {.request = request};
+        dtrain_status_t status = dt_mpi_check(dt_mpi_guard(call_test, &test), what);
+        if (status != DTRAIN_OK || test.done)
             return status;
         if (dt_now_ns() >= deadline_ns)
             return DTRAIN_ERR_TIMEOUT;

@@ -8,7 +8,8 @@
 
 #include <dtrain/dtrain.h>
 
-/* OK, or COMMUNICATION with the name of what was called and MPI's own text. */
+/* OK, or COMMUNICATION with the name of what was called and MPI's own text. A code of dt_mpi_guard
+ * (mpi_escape.h) may say RANK_LOST. */
 dtrain_status_t dt_mpi_check(int code, const char *what);
 
 /*

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_escape.h"
 #include "comm/mpi/mpi_tuning.h"
 #include "comm/mpi/mpi_world.h"
 
@@ -72,7 +73,7 @@ static void finalize_at_exit(void)
 {
     pthread_mutex_lock(&library.lock);
     int may_finalize = library.is_ours && library.pid == getpid() && library.num_worlds == 0 &&
-                       !library.is_unclean && !was_finalized();
+                       !library.is_unclean && !dt_mpi_has_escaped() && !was_finalized();
     pthread_mutex_unlock(&library.lock);
     if (may_finalize)
         MPI_Finalize();
@@ -131,6 +132,11 @@ static dtrain_status_t enter(dtrain_mpi_threads_t threads, int has_comm, int *ma
     if (was_finalized())
         return dt_fail(DTRAIN_ERR_UNSUPPORTED,
                        "MPI was finalized already, and cannot be initialised twice in a process");
+    if (dt_mpi_has_escaped())
+        return dt_fail(
+            DTRAIN_ERR_COMMUNICATION,
+            "MPI lost its connection to another rank earlier, and cannot be used in this "
+            "process any more");
     if (library.is_ours && library.pid != getpid())
         return dt_fail(DTRAIN_ERR_FORKED,
                        "this process was forked from one that had initialised MPI (pid %d)",
@@ -155,6 +161,7 @@ dtrain_status_t dt_mpi_library_enter(dtrain_mpi_threads_t threads, int has_comm,
     if (status == DTRAIN_OK || *may_call) {
         library.num_worlds++;
         turn_help_texts_off();
+        dt_mpi_escape_install();
     }
     pthread_mutex_unlock(&library.lock);
     return status;

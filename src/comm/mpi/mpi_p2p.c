@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_escape.h"
 #include "comm/mpi/mpi_world.h"
 
 #define FIRST_SLOTS 64
@@ -73,6 +74,47 @@ static dtrain_status_t keep(mpi_p2p_t *p2p, slot_t *slot, int length, dtrain_sta
     return DTRAIN_OK;
 }
 
+/* The arguments of a guarded call. */
+typedef struct transfer {
+    MPI_Comm comm;
+    int peer, tag;
+    union {
+        const void *from;
+        void *to;
+    } data;
+    int length;
+    MPI_Request *request;
+    int done; /* of a test */
+    MPI_Status result;
+} transfer_t;
+
+static int call_send(void *arguments)
+{
+    const transfer_t *call = arguments;
+    return MPI_Isend(call->data.from, call->length, MPI_BYTE, call->peer, call->tag, call->comm,
+                     call->request);
+}
+
+static int call_receive(void *arguments)
+{
+    const transfer_t *call = arguments;
+    return MPI_Irecv(call->data.to, call->length, MPI_BYTE, call->peer, call->tag, call->comm,
+                     call->request);
+}
+
+static int call_test(void *arguments)
+{
+    transfer_t *call = arguments;
+    return MPI_Test(call->request, &call->done, &call->result);
+}
+
+static int call_probe(void *arguments)
+{
+    const transfer_t *call = arguments;
+    int found;
+    return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, call->comm, &found, MPI_STATUS_IGNORE);
+}
+
 static dtrain_status_t mpi_send(dt_p2p_t *base, int peer, int tag, const void *data, size_t length,
                                 dt_p2p_request_t *request)
 {
@@ -81,8 +123,13 @@ static dtrain_status_t mpi_send(dt_p2p_t *base, int peer, int tag, const void *d
     slot_t *slot = find_slot(p2p, peer, tag, length, &status);
     if (!slot)
         return status;
-    status = dt_mpi_check(
-        MPI_Isend(data, (int)length, MPI_BYTE, peer, tag, p2p->comm, &slot->request), "MPI_Isend");
+    transfer_t call = {.comm = p2p->comm,
+                       .peer = peer,
+                       .tag = tag,
+                       .data.from = data,
+                       .length = (int)length,
+                       .request = &slot->request};
+    status = dt_mpi_check(dt_mpi_guard(call_send, &call), "MPI_Isend");
     return keep(p2p, slot, -1, status, request);
 }
 
@@ -94,8 +141,13 @@ static dtrain_status_t mpi_receive(dt_p2p_t *base, int peer, int tag, void *data
     slot_t *slot = find_slot(p2p, peer, tag, length, &status);
     if (!slot)
         return status;
-    status = dt_mpi_check(
-        MPI_Irecv(data, (int)length, MPI_BYTE, peer, tag, p2p->comm, &slot->request), "MPI_Irecv");
+    transfer_t call = {.comm = p2p->comm,
+                       .peer = peer,
+                       .tag = tag,
+                       .data.to = data,
+                       .length = (int)length,
+                       .request = &slot->request};
+    status = dt_mpi_check(dt_mpi_guard(call_receive, &call), "MPI_Irecv");
     return keep(p2p, slot, (int)length, status, request);
 }
 
@@ -120,14 +172,13 @@ static dtrain_status_t mpi_test(dt_p2p_t *base, dt_p2p_request_t *request)
         return DTRAIN_OK;
     int index = (int)(request->word[0] - 1);
     slot_t *slot = &p2p->slots[index];
-    MPI_Status result;
-    int done = 0;
-    dtrain_status_t status = dt_mpi_check(MPI_Test(&slot->request, &done, &result),
-                                          slot->length < 0 ? "a send" : "a receive");
-    if (status == DTRAIN_OK && !done)
+    transfer_t call = {.request = &slot->request};
+    dtrain_status_t status =
+        dt_mpi_check(dt_mpi_guard(call_test, &call), slot->length < 0 ? "a send" : "a receive");
+    if (status == DTRAIN_OK && !call.done)
         return DTRAIN_IN_PROGRESS;
     if (status == DTRAIN_OK)
-        status = check_length(slot, &result);
+        status = check_length(slot, &call.result);
     slot->request = MPI_REQUEST_NULL;
     slot->next_free = p2p->first_free;
     p2p->first_free = index;
@@ -156,12 +207,12 @@ static int count_receives(mpi_p2p_t *p2p)
     int pending = 0;
     for (int i = 0; i < p2p->num_slots; i++) {
         slot_t *slot = &p2p->slots[i];
-        int done = 0;
+        transfer_t call = {.request = &slot->request};
         if (slot->request == MPI_REQUEST_NULL || slot->length < 0)
             continue;
-        if (MPI_Test(&slot->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        if (dt_mpi_guard(call_test, &call) != MPI_SUCCESS)
             slot->request = MPI_REQUEST_NULL;
-        else if (!done)
+        else if (!call.done)
             pending++;
     }
     return pending;
@@ -170,7 +221,7 @@ static int count_receives(mpi_p2p_t *p2p)
 static void mpi_destroy(dt_p2p_t *base, int clean)
 {
     mpi_p2p_t *p2p = (mpi_p2p_t *)base;
-    if (!clean && dt_mpi_is_active() && cancel_receives(p2p) > 0) {
+    if (!clean && dt_mpi_is_active() && !dt_mpi_has_escaped() && cancel_receives(p2p) > 0) {
         int64_t deadline = dt_now_ns() + CANCEL_NS;
         while (count_receives(p2p) > 0 && dt_now_ns() < deadline)
             sched_yield();
@@ -183,10 +234,9 @@ static void mpi_destroy(dt_p2p_t *base, int clean)
  * taken it; any call makes it go on. */
 static void mpi_linger(dt_p2p_t *base)
 {
-    mpi_p2p_t *p2p = (mpi_p2p_t *)base;
-    int found;
+    transfer_t call = {.comm = ((mpi_p2p_t *)base)->comm};
     if (dt_mpi_is_active())
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, p2p->comm, &found, MPI_STATUS_IGNORE);
+        (void)dt_mpi_guard(call_probe, &call);
 }
 
 static const dt_p2p_ops_t mpi_ops = {

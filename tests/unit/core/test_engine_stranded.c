@@ -1,7 +1,8 @@
 /*
- * A rank is lost while a thread is inside a library that waits for it: the other threads of the
- * process get their error all the same. Rank 0's backend plays that library, and its detector has
- * one connection, over which the test tells of the loss.
+ * A rank is lost while a thread is inside a library that needs it. The library may wait for it for
+ * ever: the other threads of the process get their error all the same. Or fail: the detector is
+ * given a moment to say why. Rank 0's backend plays that library, and its detector has one
+ * connection, over which the test tells of the loss.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -27,6 +28,7 @@ typedef struct library {
     pthread_cond_t changed;
     int is_inside; /* [lock] a thread is */
     int may_go;    /* [lock] */
+    int fails;     /* [const] 1: it does not wait but fails; 2: and the loss is told just then */
     int end;       /* of the connection to the detector */
     dtrain_handle_t handle;
     dtrain_status_t status; /* of the thread that got stuck, when it came back */
@@ -42,10 +44,26 @@ static dtrain_status_t library_start(dt_backend_t *backend, const dt_collective_
     return inner->ops->start(inner, collective, task);
 }
 
+static void tell_of_loss(void)
+{
+    uint8_t frame[DT_DETECT_FRAME_MAX];
+    dt_detect_message_t message = {.type = DT_DETECT_END, .rank = 1};
+    message.status = DTRAIN_ERR_RANK_LOST;
+    message.text = "rank 1 is lost";
+    message.text_length = strlen(message.text);
+    size_t length = dt_detect_encode(&message, frame);
+    ssize_t sent = send(library.end, frame, length, 0);
+    (void)sent; /* the test ends in its time limit then */
+}
+
 static dtrain_status_t library_progress(dt_backend_t *backend, dt_task_t *task)
 {
     library_t *self = (library_t *)backend;
     (void)task;
+    if (self->fails == 2)
+        tell_of_loss();
+    if (self->fails)
+        return dt_fail(DTRAIN_ERR_COMMUNICATION, "a receive failed");
     pthread_mutex_lock(&self->lock);
     self->is_inside = 1;
     pthread_cond_broadcast(&self->changed);
@@ -107,18 +125,6 @@ static void *wait_for_it(void *argument)
     library_t *self = argument;
     self->status = dt_runtime_wait(self->rank->runtime, self->handle, -1);
     return NULL;
-}
-
-static void tell_of_loss(void)
-{
-    uint8_t frame[DT_DETECT_FRAME_MAX];
-    dt_detect_message_t message = {.type = DT_DETECT_END, .rank = 1};
-    message.status = DTRAIN_ERR_RANK_LOST;
-    message.text = "rank 1 is lost";
-    message.text_length = strlen(message.text);
-    size_t length = dt_detect_encode(&message, frame);
-    ssize_t sent = send(library.end, frame, length, 0);
-    (void)sent; /* the test ends in its time limit then */
 }
 
 static void be_inside(engine_rank_t *self, pthread_t *thread)
@@ -188,10 +194,50 @@ static void test_engine_stranded_other_threads_get_their_error(void **state)
     close(library.end);
 }
 
+/* Of both ranks, with what rank 0 finds, or hears of. */
+static void fail_with(engine_rank_t *self, dtrain_status_t status, const char *text)
+{
+    static float values[2][1000];
+    engine_op_t op = {
+        .name = "first", .in = values[self->rank], .out = values[self->rank], .count = 1000};
+    self->end = status;
+    engine_meet(self);
+    ENGINE_STATUS(self, engine_do(self, &op), status);
+    ENGINE_TEXT(self, dt_last_error(), text);
+}
+
+static void fail_alone(engine_rank_t *self)
+{
+    fail_with(self, DTRAIN_ERR_COMMUNICATION, "rank 0: a receive failed");
+}
+
+static void fail_with_a_lost_rank(engine_rank_t *self)
+{
+    fail_with(self, DTRAIN_ERR_RANK_LOST, "rank 1 is lost");
+}
+
+static void test_engine_failed_transfer_that_nobody_explains_ends_the_world(void **state)
+{
+    (void)state;
+    library.fails = 1;
+    engine_run_prepared(2, NULL, prepare, fail_alone, NULL);
+    close(library.end);
+}
+
+static void test_engine_failed_transfer_is_told_as_the_lost_rank_behind_it(void **state)
+{
+    (void)state;
+    library.fails = 2;
+    engine_run_prepared(2, NULL, prepare, fail_with_a_lost_rank, NULL);
+    close(library.end);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engine_stranded_other_threads_get_their_error),
+        cmocka_unit_test(test_engine_failed_transfer_that_nobody_explains_ends_the_world),
+        cmocka_unit_test(test_engine_failed_transfer_is_told_as_the_lost_rank_behind_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
