@@ -103,7 +103,7 @@ install_packages()
     # shellcheck disable=SC2086
     if ! { "${as_root[@]}" apt-get update &&
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1; then
+            apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends $missing; } >"$log" 2>&1; then
         fail "apt-get failed; by hand it would be: apt-get install $missing"
     fi
 }

@@ -107,7 +107,7 @@ install_packages()
     fi
     if ! {
         "${as_root[@]}" apt-get update -qq &&
-            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq \
                 --no-install-recommends "${missing[@]}"
     } >"$reports/install.log" 2>&1; then
         tail -n 20 "$reports/install.log"

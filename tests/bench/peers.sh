@@ -25,6 +25,9 @@ case ${1-} in
     ;;
 esac
 
+# What a caller prefers is not what the peers build with.
+unset CMAKE_GENERATOR MAKEFLAGS
+
 mkdir -p "$logs" "$peers/bin"
 : >"$peers/peers.tsv"
 
@@ -92,7 +95,7 @@ debian()
     done
     if [ ${#missing[@]} -gt 0 ] && [ $install = yes ]; then
         echo "installing ${missing[*]}"
-        quietly debian apt-get install -y --no-install-recommends "${missing[@]}" ||
+        quietly debian apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "${missing[@]}" ||
             echo "some of them cannot be installed: see $logs/debian.log"
     fi
     mpi openmpi4 "$(package_version openmpi-bin)" mpicc.openmpi
