@@ -566,6 +566,45 @@ DTRAIN_API dtrain_status_t dtrain_grouped_reducescatter_async(const dtrain_tenso
                                                               const dtrain_options_t *options,
                                                               dtrain_handle_t *handles);
 
+/* Some rows of a tensor: a gradient that is zero elsewhere. Copied by the call, all of it. */
+typedef struct dtrain_sparse {
+    uint32_t struct_size;
+    int32_t ndim;           /* of the whole tensor: 1 to DTRAIN_NDIM_MAX */
+    const char *name;       /* as in dtrain_tensor_t */
+    const int64_t *shape;   /* of the whole tensor */
+    const int64_t *indices; /* which rows: nnz numbers from 0 to shape[0] - 1, in any order */
+    const void *values;     /* the rows, one behind the other */
+    int64_t nnz;            /* how many; may be 0, and differ by rank; at most 2^31 - 1 */
+    dtrain_dtype_t dtype;
+    int32_t device; /* DTRAIN_DEVICE_CPU */
+} dtrain_sparse_t;
+
+/*
+ * Submits an allreduce (op SUM or AVERAGE) of a tensor of which each rank has some rows, the others
+ * being zero. When it is done, dtrain_sparse_output gives every rank the rows that any rank had. A
+ * row that a rank gives several times counts as their sum. Name, type, shape of the whole tensor,
+ * op and scales must be the same on all ranks.
+ *
+ * Rows are collected by an allgather of indices and values; where these would be no shorter than
+ * the whole tensor, it is reduced as a whole. That changes no bit of a row: each is what an
+ * allreduce of the whole tensor gives, but for the sign of a zero. Blocking and errors as
+ * dtrain_allreduce_async, and OUT_OF_MEMORY at wait, on all ranks, when one has no memory for the
+ * output.
+ */
+DTRAIN_API dtrain_status_t dtrain_sparse_allreduce_async(const dtrain_sparse_t *tensor,
+                                                         const dtrain_options_t *options,
+                                                         dtrain_handle_t *handle);
+
+/*
+ * The result of a sparse allreduce that is done: *nnz rows, one behind the other in *values, and
+ * their numbers in rising order in *indices. *indices NULL: the rows are those of the whole tensor,
+ * 0 to *nnz - 1. Memory of the library's, valid until the handle is released; *values is NULL when
+ * there is nothing. IN_PROGRESS when it is not done, its status when it failed, INVALID_HANDLE;
+ * INVALID_ARGUMENT for another operation, or NULL. Does not block.
+ */
+DTRAIN_API dtrain_status_t dtrain_sparse_output(dtrain_handle_t handle, const int64_t **indices,
+                                                const void **values, int64_t *nnz);
+
 /*
  * Submits a barrier: it is done when every rank of the set has submitted it. A rank's barriers
  * are matched in their order; several may be in flight. Operations submitted before it need

@@ -73,6 +73,18 @@ dtrain_status_t dtrain_output(dtrain_handle_t handle, const void **data, int64_t
     return status;
 }
 
+dtrain_status_t dtrain_sparse_output(dtrain_handle_t handle, const int64_t **indices,
+                                     const void **values, int64_t *nnz)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    dt_runtime_t *runtime = dt_api_enter(&status);
+    if (!runtime)
+        return status;
+    status = dt_runtime_sparse_output(runtime, handle, indices, values, nnz);
+    dt_api_leave();
+    return status;
+}
+
 dtrain_status_t dtrain_recv_splits(dtrain_handle_t handle, int64_t *splits, int n)
 {
     dtrain_status_t status = DTRAIN_OK;

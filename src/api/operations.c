@@ -1,5 +1,6 @@
 /* operations.c - collectives: dtrain.h says what each does. */
 #include "api/world.h"
+#include "base/status.h"
 #include "core/operand.h"
 
 static dtrain_status_t submit(const dt_submission_t *submission, dtrain_handle_t *handle)
@@ -25,6 +26,29 @@ dtrain_status_t dtrain_broadcast_async(const dtrain_tensor_t *tensor, int root,
 {
     dt_submission_t submission = {
         .kind = DT_KIND_BROADCAST, .tensor = tensor, .options = options, .root = root};
+    return submit(&submission, handle);
+}
+
+dtrain_status_t dtrain_sparse_allreduce_async(const dtrain_sparse_t *sparse,
+                                              const dtrain_options_t *options,
+                                              dtrain_handle_t *handle)
+{
+    if (!sparse || sparse->struct_size < sizeof *sparse)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_sparse_t: struct_size is %u, not %zu: set it to sizeof",
+                       sparse ? sparse->struct_size : 0, sizeof *sparse);
+    dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
+                              .ndim = sparse->ndim,
+                              .name = sparse->name,
+                              .in = sparse->values,
+                              .shape = sparse->shape,
+                              .dtype = sparse->dtype,
+                              .device = sparse->device};
+    dt_submission_t submission = {.kind = DT_KIND_SPARSE,
+                                  .tensor = &tensor,
+                                  .options = options,
+                                  .indices = sparse->indices,
+                                  .nnz = sparse->nnz};
     return submit(&submission, handle);
 }
 

@@ -82,6 +82,7 @@ void dt_collective_fill(dt_collective_t *collective, const dt_operation_t *opera
     case DT_KIND_JOIN:
     case DT_KIND_PSET_ADD:
     case DT_KIND_PSET_REMOVE:
+    case DT_KIND_SPARSE: /* sparse.h has its own */
         collective->kind = DT_ALLREDUCE;
         break;
     case DT_KIND_BROADCAST:
@@ -123,8 +124,10 @@ void dt_collective_fill(dt_collective_t *collective, const dt_operation_t *opera
 int dt_collective_is_empty(const dt_operation_t *operation, int size)
 {
     const dt_signature_t *signature = &operation->signature;
-    if (!dt_kind_traits(signature->kind)->rows_differ)
+    if (!dt_kind_traits(signature->kind)->is_sized)
         return dt_signature_count(signature) == 0;
+    if (signature->kind == DT_KIND_SPARSE)
+        return dt_signature_count(signature) == 0 || sum(operation->splits + size, size) == 0;
     if (dt_signature_row_count(signature) == 0)
         return 1;
     /* In an alltoall a rank knows only its own rows. */

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "core/adasum.h"
 #include "core/sizes.h"
+#include "core/sparse.h"
 
 struct dt_bucket {
     dt_bucket_t *next;
@@ -180,7 +181,7 @@ dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *
         return no_memory();
     int num_fixed = 0, num_sized = 0;
     for (int i = 0; i < n; i++) {
-        if (dt_kind_traits(operations[i]->signature.kind)->rows_differ)
+        if (dt_kind_traits(operations[i]->signature.kind)->is_sized)
             executor->sized[num_sized++] = operations[i];
         else
             executor->fixed[num_fixed++] = operations[i];
@@ -333,13 +334,16 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
 /* Whether it takes several collectives, of which nobody else needs to know. */
 static int needs_stages(const dt_operation_t *operation)
 {
-    return is_adasum(operation) || (operation->signature.codec[0] && !dt_coded_cast(operation));
+    return is_adasum(operation) || operation->signature.kind == DT_KIND_SPARSE ||
+           (operation->signature.codec[0] && !dt_coded_cast(operation));
 }
 
 static dt_staged_t *make_stages(dt_executor_t *executor, const dt_bucket_t *bucket)
 {
     if (is_adasum(bucket->operations[0]))
         return dt_adasum_create(bucket->operations[0], executor->ranks);
+    if (bucket->operations[0]->signature.kind == DT_KIND_SPARSE)
+        return dt_sparse_create(bucket->operations[0], executor->ranks);
     return dt_coded_create(&executor->coding, bucket->operations, bucket->count, executor->ranks);
 }
 

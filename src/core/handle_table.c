@@ -32,6 +32,7 @@ static void free_contents(dt_operation_t *operation)
 {
     dt_free(operation->error);
     dt_free(operation->splits);
+    dt_free(operation->sparse);
     dt_output_free(operation->owned);
 }
 
@@ -135,6 +136,7 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     operation->set = NULL;
     operation->change = NULL;
     operation->codec = NULL;
+    operation->out_indices = NULL;
     operation->stand_in = NULL;
     operation->result = -1;
     operation->root = operation->peer = 0;
@@ -184,13 +186,17 @@ static void drop_contents(dt_handle_table_t *table, dt_operation_t *operation)
 {
     /* It failed after data may have begun to move: the world is gone, and peers may not know. */
     if (operation->owned && operation->is_agreed && atomic_load(&operation->status) != DTRAIN_OK) {
-        operation->owned->next = table->outputs;
+        dt_output_t *last = operation->owned;
+        while (last->next)
+            last = last->next;
+        last->next = table->outputs;
         table->outputs = operation->owned;
         operation->owned = NULL;
     }
     free_contents(operation);
     operation->error = NULL;
     operation->splits = NULL;
+    operation->sparse = NULL;
     operation->owned = NULL;
 }
 
@@ -201,6 +207,7 @@ int dt_handle_output(dt_handle_table_t *table, dt_operation_t *operation, dtrain
     output->signature = operation->signature;
     output->data = operation->out;
     output->rows = operation->out_rows;
+    output->indices = operation->out_indices;
     return atomic_load(&operation->handle) == handle ? 0 : -1;
 }
 
@@ -228,7 +235,7 @@ int dt_handle_release(dt_handle_table_t *table, dt_operation_t *operation, dtrai
     if (!atomic_compare_exchange_strong(&operation->handle, &current, 0))
         return -1;
     if (atomic_load_explicit(&operation->status, memory_order_relaxed) != DTRAIN_OK ||
-        operation->splits || operation->owned) {
+        operation->splits || operation->sparse || operation->owned) {
         /* What is in it is read under the lock. */
         pthread_mutex_lock(&table->lock);
         drop_contents(table, operation);

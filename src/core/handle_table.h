@@ -29,8 +29,9 @@ int dt_handle_result(dt_handle_table_t *table, dt_operation_t *operation, dtrain
 /* Where the output of an operation that is done lies. */
 typedef struct dt_handle_output {
     dt_signature_t signature;
-    const void *data; /* NULL: it has none, or one of no bytes */
-    int64_t rows;     /* its first extent, where the kind deals in rows */
+    const void *data;       /* NULL: it has none, or one of no bytes */
+    int64_t rows;           /* its first extent, where the kind deals in rows */
+    const int64_t *indices; /* of a sparse allreduce's rows; NULL: it is dense */
 } dt_handle_output_t;
 
 /* Copies it, or the rows that came from each of n ranks. 0, or -1 when `handle` is not the

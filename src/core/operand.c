@@ -71,6 +71,7 @@ static extent_t find_extent(const dt_operation_t *operation, int rank, int size)
     case DT_KIND_JOIN:
     case DT_KIND_PSET_ADD:
     case DT_KIND_PSET_REMOVE:
+    case DT_KIND_SPARSE:
         break;
     }
     return extent;

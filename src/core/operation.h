@@ -12,6 +12,7 @@
 typedef struct dt_name dt_name_t;
 typedef struct dt_pset dt_pset_t;
 typedef struct dt_pset_change dt_pset_change_t;
+typedef struct dt_sparse dt_sparse_t;
 typedef struct dt_stand_in dt_stand_in_t;
 
 /* How far an operation is over. */
@@ -44,12 +45,17 @@ typedef struct dt_operation {
      * rank tells each; an alltoall's splits, or its own rows) and, [done], those that came from
      * each. */
     int64_t *splits;
-    int num_splits;     /* size: the ranks of the set */
-    dt_output_t *owned; /* [done] the library's memory for the output; else NULL */
-    int64_t out_rows;   /* [done] first extent of the output, where the kind deals in rows */
-    int64_t timeout_ns; /* DT_NEVER: none */
-    int root, peer;     /* the signature's, by their numbers in the set */
-    int divisor;        /* of an average; set when it is agreed */
+    int num_splits; /* size: the ranks of the set */
+    /* [done] the library's memory for the output; before, a list of what else the operation needs
+     * that peers may be using. NULL: none. */
+    dt_output_t *owned;
+    int64_t out_rows; /* [done] first extent of the output, where the kind deals in rows */
+    const int64_t
+        *out_indices;    /* [done] of a sparse output's rows, in `owned`; NULL: it is dense */
+    dt_sparse_t *sparse; /* of a sparse allreduce (sparse.h): owned; else NULL */
+    int64_t timeout_ns;  /* DT_NEVER: none */
+    int root, peer;      /* the signature's, by their numbers in the set */
+    int divisor;         /* of an average; set when it is agreed */
 
     dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
     dt_pset_change_t *change; /* adding or removing a set: owned */

@@ -392,6 +392,27 @@ dtrain_status_t dt_runtime_output(dt_runtime_t *runtime, dtrain_handle_t handle,
     return DTRAIN_OK;
 }
 
+dtrain_status_t dt_runtime_sparse_output(dt_runtime_t *runtime, dtrain_handle_t handle,
+                                         const int64_t **indices, const void **values, int64_t *nnz)
+{
+    dt_operation_t *operation = NULL;
+    dtrain_status_t status = find_finished(runtime, handle, &operation);
+    if (status != DTRAIN_OK)
+        return status;
+    dt_handle_output_t output;
+    if (dt_handle_output(runtime->handles, operation, handle, &output))
+        return stale(handle);
+    if (output.signature.kind != DT_KIND_SPARSE)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_sparse_output: %s has none",
+                       dt_kind_name(output.signature.kind));
+    if (!indices || !values || !nnz)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_sparse_output: an output is NULL");
+    *indices = output.indices;
+    *values = output.data;
+    *nnz = output.rows;
+    return DTRAIN_OK;
+}
+
 dtrain_status_t dt_runtime_recv_splits(dt_runtime_t *runtime, dtrain_handle_t handle,
                                        int64_t *splits, int n)
 {

@@ -98,6 +98,8 @@ typedef struct dt_submission {
     int is_receiver;                 /* of a transfer */
     const int64_t *splits;           /* an alltoall's, num_splits of them; or NULL */
     int num_splits;
+    const int64_t *indices; /* SPARSE: of the tensor's rows, nnz of them */
+    int64_t nnz;
     const int *ranks; /* PSET_ADD: num_ranks */
     int num_ranks;
     dtrain_pset_t pset; /* PSET_REMOVE; elsewhere the options have it */
@@ -122,6 +124,9 @@ dtrain_status_t dt_runtime_wait_any(dt_runtime_t *runtime, const dtrain_handle_t
                                     int *index);
 dtrain_status_t dt_runtime_output(dt_runtime_t *runtime, dtrain_handle_t handle, const void **data,
                                   int64_t *shape, int *ndim);
+dtrain_status_t dt_runtime_sparse_output(dt_runtime_t *runtime, dtrain_handle_t handle,
+                                         const int64_t **indices, const void **values,
+                                         int64_t *nnz);
 dtrain_status_t dt_runtime_recv_splits(dt_runtime_t *runtime, dtrain_handle_t handle,
                                        int64_t *splits, int n);
 /* OK, or IN_CALLBACK on a thread that is in a callback; `call` is for the text. */

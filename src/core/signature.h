@@ -20,10 +20,11 @@ typedef enum dt_kind {
     DT_KIND_TRANSFER = 10, /* a send and a receive */
     DT_KIND_JOIN = 11,
     DT_KIND_PSET_ADD = 12,
-    DT_KIND_PSET_REMOVE = 13
+    DT_KIND_PSET_REMOVE = 13,
+    DT_KIND_SPARSE = 14 /* an allreduce of some rows */
 } dt_kind_t;
 
-#define DT_KIND_LAST DT_KIND_PSET_REMOVE
+#define DT_KIND_LAST DT_KIND_SPARSE
 
 /* What kinds have in common. */
 typedef struct dt_kind_traits {
@@ -33,6 +34,7 @@ typedef struct dt_kind_traits {
     unsigned deals_rows : 1;  /* needs a first dimension */
     unsigned is_control : 1;  /* has no data: it is complete once it is agreed */
     unsigned rows_differ : 1; /* which may differ by rank, so that the output's size is not known */
+    unsigned is_sized : 1;    /* ranks tell each other sizes before data moves */
 } dt_kind_traits_t;
 
 const dt_kind_traits_t *dt_kind_traits(uint8_t kind);

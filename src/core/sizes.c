@@ -9,6 +9,7 @@
 #include "core/operand.h"
 #include "core/pset_key.h"
 #include "core/response_cache.h"
+#include "core/sparse.h"
 
 /* How a rank fares with an operation's output. Sent as int64. */
 typedef enum fate {
@@ -90,6 +91,13 @@ static answer_t arrange(dt_operation_t *operation, dt_ranks_t ranks)
     int64_t row_bytes = dt_signature_row_count(signature) *
                         (int64_t)dt_dtype_size((dtrain_dtype_t)signature->dtype);
     answer_t answer = {.fate = FATE_FINE, .room = operation->room};
+    if (signature->kind == DT_KIND_SPARSE) {
+        if (dt_sparse_arrange(operation, ranks, &answer.needed))
+            answer.fate = FATE_NO_MEMORY;
+        else if (answer.needed < 0)
+            answer.fate = FATE_TOO_LARGE;
+        return answer;
+    }
     int64_t before = 0, rows = add_up(operation, ranks, &before);
     if (rows < 0 || __builtin_mul_overflow(rows, row_bytes, &answer.needed)) {
         answer.fate = FATE_TOO_LARGE;

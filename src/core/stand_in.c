@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/operand.h"
+#include "core/sparse.h"
 
 /* The bits of a value of each type, in the low bytes. */
 typedef struct bounds {
@@ -96,6 +97,8 @@ static dtrain_status_t make_tensor(dt_operation_t *operation, const dt_pset_t *s
         shape[0] = 0;
         return DTRAIN_OK;
     }
+    if (signature->kind == DT_KIND_SPARSE)
+        return DTRAIN_OK; /* no rows */
     operation->owned = dt_output_alloc(count > 0 ? count * element : 1);
     if (!operation->owned)
         return no_memory();
@@ -124,7 +127,9 @@ dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t
     dtrain_tensor_t tensor;
     dtrain_status_t status = make_tensor(operation, set, &tensor, shape);
     dt_submission_t submission = {.kind = (dt_kind_t)signature->kind, .tensor = &tensor};
-    if (status == DTRAIN_OK)
+    if (status == DTRAIN_OK && signature->kind == DT_KIND_SPARSE)
+        status = dt_sparse_fill(operation, &submission, set->size);
+    else if (status == DTRAIN_OK)
         status = dt_operand_fill(operation, &submission, set->rank, set->size);
     return status;
 }

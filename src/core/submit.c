@@ -13,6 +13,7 @@
 #include "core/operand.h"
 #include "core/pset_change.h"
 #include "core/pset_key.h"
+#include "core/sparse.h"
 
 #define RESERVED_PREFIX "dtrain."
 
@@ -149,7 +150,10 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
     if (status != DTRAIN_OK || dt_kind_traits(operation->signature.kind)->is_control)
         return status;
     dt_pset_locate(set, operation);
-    status = dt_operand_fill(operation, submission, set->rank, set->size);
+    if (operation->signature.kind == DT_KIND_SPARSE)
+        status = dt_sparse_fill(operation, submission, set->size);
+    else
+        status = dt_operand_fill(operation, submission, set->rank, set->size);
     if (status == DTRAIN_OK && options->struct_size >= sizeof *options && options->codec)
         status = dt_coded_describe(operation, options->codec, name);
     return status;

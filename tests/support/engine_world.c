@@ -275,6 +275,8 @@ static dtrain_status_t submit(engine_rank_t *self, const engine_op_t *op, int wi
                                   .splits = op->splits,
                                   .num_splits = op->num_splits ? op->num_splits : self->size,
                                   .is_receiver = op->is_receiver,
+                                  .indices = op->indices,
+                                  .nnz = op->nnz,
                                   .will_wait = will_wait};
     if (submission.kind == DT_KIND_BARRIER || submission.kind == DT_KIND_JOIN)
         submission.tensor = NULL;

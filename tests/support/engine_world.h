@@ -97,6 +97,8 @@ typedef struct engine_op {
     dtrain_callback_fn_t callback;
     void *user;
     const dtrain_codec_t *codec;
+    const int64_t *indices; /* of a sparse allreduce: nnz rows of `in` */
+    int64_t nnz;
 } engine_op_t;
 
 dtrain_status_t engine_submit(engine_rank_t *self, const engine_op_t *op, dtrain_handle_t *handle);
