@@ -160,6 +160,8 @@ typedef struct dtrain_config {
     int32_t link_timeout_ms; /* a node that answers nothing for as long is lost; 0: 1,200 */
     int32_t join_divisor;    /* dtrain_join_divisor_t */
     char process_sets[512];  /* that exist from the start: "0,1;2-5" has sets 1 and 2; "": none */
+    char flight_dir[256];    /* where the last operations go when the world ends in error; "": no */
+    char flight_signal[16];  /* on which they are written too, as "usr1"; "": none */
 } dtrain_config_t;
 
 /* What DTRAIN_OP_AVERAGE divides by while ranks have joined; all ranks take rank 0's. */
@@ -964,6 +966,19 @@ typedef enum dtrain_log_level {
     DTRAIN_LOG_DEBUG = 5,
     DTRAIN_LOG_TRACE = 6
 } dtrain_log_level_t;
+
+/*
+ * Writes the last operations of all ranks, about a thousand each, to the file `path` in place of
+ * what it held: how far each has come, when, and what became of it. `dtrain-flight` reads such
+ * files and says which rank is behind (docs/observing.md). Any rank may call it, at any time
+ * between dtrain_init and dtrain_shutdown, also when operations hang or the world has ended: other
+ * ranks need not do anything, and a rank of this node is read even if it is stopped or has died.
+ * Of ranks on other nodes it holds what their nodes answer within two seconds, which it waits for.
+ *
+ * Any thread, callbacks too. INVALID_ARGUMENT for NULL or ""; FILE when it cannot be written;
+ * NOT_INITIALIZED, FORKED. See also the settings flight_dir and flight_signal.
+ */
+DTRAIN_API dtrain_status_t dtrain_flight_dump(const char *path);
 
 /*
  * Receives one log line (no newline) in place of stderr. Called from any thread, one call at a

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "api/flight.h"
 #include "base/isa.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -108,8 +109,14 @@ static dtrain_status_t init_locked(const dtrain_config_t *user, dt_api_join_fn_t
     pthread_once(&once, set_up_process);
     dt_runtime_t *runtime;
     status = dt_runtime_create(&world, &config, NULL, &runtime);
-    if (status == DTRAIN_OK)
-        atomic_store(&published, runtime);
+    if (status != DTRAIN_OK)
+        return status;
+    status = dt_flight_watch_start(runtime);
+    if (status != DTRAIN_OK) {
+        dt_runtime_destroy(runtime); /* lost for the others, who must not wait for it */
+        return status;
+    }
+    atomic_store(&published, runtime);
     return status;
 }
 
@@ -132,6 +139,7 @@ static dtrain_status_t shutdown_locked(void)
     if (!runtime)
         return status;
     status = dt_runtime_shutdown(runtime);
+    dt_flight_watch_stop();
     atomic_store(&published, NULL);
     dt_api_leave();
     /* Others are on their way out: what they waited for has ended. */

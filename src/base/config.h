@@ -27,6 +27,8 @@ typedef struct dt_config {
     int64_t link_timeout_ns;
     dtrain_join_divisor_t join_divisor;
     char process_sets[512]; /* "0,1;2-3", or "": none */
+    char flight_dir[256];   /* "": none */
+    char flight_signal[16]; /* "off", or the signal in lower case, as "usr1" */
     /* Not OK: the settings could not be read, these are defaults, and the thread's last error says
      * why. Joining a world fails with it, on all its ranks. */
     dtrain_status_t fault;

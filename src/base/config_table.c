@@ -47,6 +47,9 @@ static const dt_choice_t isas[] = {{"auto", 0},   {"scalar", 0}, {"avx2", 0},
 
 static const dt_choice_t backends[] = {{"auto", 0}, {"mpi", 0}, {"self", 0}, {NULL, 0}};
 
+static const dt_choice_t flight_signals[] = {{"off", 0},  {"hup", 0}, {"usr1", 0},  {"usr2", 0},
+                                             {"quit", 0}, {"urg", 0}, {"winch", 0}, {NULL, 0}};
+
 const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
     {FIELD(log_level), INTERNAL(log_level), .kind = DT_SETTING_CHOICE, .choices = log_levels,
      .default_internal = DTRAIN_LOG_WARN, .default_text = "warn",
@@ -113,6 +116,15 @@ const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
      .default_text = "present",
      .help = "What an average divides by while ranks have joined: the ranks that took part, so "
              "that it is the average of what they gave, or all ranks of the process set."},
+    {FIELD(flight_dir), INTERNAL(flight_dir), .kind = DT_SETTING_TEXT, .default_text = "none",
+     .help =
+         "The directory into which the last operations of all ranks are written, a file a node, "
+         "when the world ends with an error."},
+    {FIELD(flight_signal), INTERNAL(flight_signal), .kind = DT_SETTING_WORD,
+     .choices = flight_signals, .default_text = "off",
+     .help = "The signal on which a rank writes the last operations of all ranks into a file in "
+             "flight_dir, or else in its working directory. The program's own handler, if it had "
+             "one before `dtrain_init`, is called too."},
     {FIELD(process_sets), INTERNAL(process_sets), .kind = DT_SETTING_TEXT, .is_shared = 1,
      .default_text = "none",
      .help = "Process sets that exist from the start, with the ids 1, 2, …: ranks and runs of "

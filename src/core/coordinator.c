@@ -196,16 +196,9 @@ static dtrain_status_t send_to_all(dt_runtime_t *runtime)
     return DTRAIN_OK;
 }
 
-/* Ends the world on this rank, and tells the others when it is this rank that found out: the end
- * then concerns the rank `about`, else NOBODY. */
-static void end_world(dt_runtime_t *runtime, dtrain_status_t status, const char *text, int about)
+/* Tells the others by the control, which may be faster than the detectors. */
+static void tell_end(dt_runtime_t *runtime, dtrain_status_t status, const char *text, int about)
 {
-    if (phase(runtime) == DT_PHASE_GONE)
-        return;
-    dt_complete_all(runtime, status, text);
-    if (runtime->world.detector)
-        dt_detector_tell(runtime->world.detector, about, status, text);
-    dt_log(status == DTRAIN_ERR_ABORTED ? DTRAIN_LOG_INFO : DTRAIN_LOG_ERROR, "core", "%s", text);
     if (!runtime->world.control || (!is_root(runtime) && about == NOBODY))
         return;
     dt_buffer_clear(&runtime->message);
@@ -216,6 +209,20 @@ static void end_world(dt_runtime_t *runtime, dtrain_status_t status, const char 
         dt_put_end(&runtime->message, DT_MESSAGE_ABORT, status, text);
         (void)send_to_root(runtime, 0);
     }
+}
+
+/* Ends the world on this rank, and tells the others when it is this rank that found out: the end
+ * then concerns the rank `about`, else NOBODY. */
+static void end_world(dt_runtime_t *runtime, dtrain_status_t status, const char *text, int about)
+{
+    if (phase(runtime) == DT_PHASE_GONE)
+        return;
+    dt_complete_all(runtime, status, text);
+    if (runtime->world.detector)
+        dt_detector_tell(runtime->world.detector, about, status, text);
+    dt_log(status == DTRAIN_ERR_ABORTED ? DTRAIN_LOG_INFO : DTRAIN_LOG_ERROR, "core", "%s", text);
+    tell_end(runtime, status, text, about);
+    dt_dump_on_end(runtime, text);
 }
 
 static void end_own(dt_runtime_t *runtime, dtrain_status_t status, const char *text)

@@ -38,8 +38,7 @@ void dt_recording_submitted(dt_runtime_t *runtime, dt_operation_t *operation)
                                    .count = operation->count,
                                    .set = signature->pset,
                                    .kind = signature->kind,
-                                   .dtype = signature->dtype,
-                                   .op = signature->op};
+                                   .dtype = signature->dtype};
     if (signature->pset != DTRAIN_PSET_WORLD) {
         dt_pset_key_read(operation->name->text, operation->name->length, &known.name);
         known.length -= (size_t)(known.name - operation->name->text);
@@ -69,7 +68,7 @@ void dt_recording_finished(dt_runtime_t *runtime, const dt_operation_t *operatio
     dt_flight_finish(&runtime->flight, operation->flight, status);
 }
 
-const dt_flight_board_t *dt_recording_board(const dt_runtime_t *runtime, int rank)
+dt_flight_board_t *dt_recording_board(const dt_runtime_t *runtime, int rank)
 {
     if (rank == runtime->world.topology.rank)
         return runtime->flight.board;
@@ -81,6 +80,8 @@ void dt_recording_answer(void *runtime, int rank, int question, dt_detector_emit
 {
     if (question == DT_QUESTION_POSITION)
         dt_stall_answer(runtime, rank, emit, emit_context);
+    else if (question == DT_QUESTION_RECORDS)
+        dt_dump_answer(runtime, rank, emit, emit_context);
 }
 
 void dt_recording_answered(void *runtime, int rank, uint32_t number, const char *line)
@@ -88,6 +89,7 @@ void dt_recording_answered(void *runtime, int rank, uint32_t number, const char 
     dt_runtime_t *self = runtime;
     if (self->negotiator)
         dt_stall_answered(self, rank, number, line);
+    dt_dump_answered(self, rank, number, line);
 }
 
 void dt_recording_describe(void *runtime, int rank, char *text, size_t cap)

@@ -20,11 +20,12 @@ void dt_recording_agreed(dt_runtime_t *runtime, dt_pset_t *set, const dt_operati
 void dt_recording_started(void *runtime, dt_operation_t *const *operations, int n);
 
 /* A rank's board; NULL where it cannot be seen from here. Any thread. */
-const dt_flight_board_t *dt_recording_board(const dt_runtime_t *runtime, int rank);
+dt_flight_board_t *dt_recording_board(const dt_runtime_t *runtime, int rank);
 
 /* What detectors ask each other (dt_detector_ask). */
 typedef enum dt_question {
-    DT_QUESTION_POSITION = 0 /* a line on where the rank stands */
+    DT_QUESTION_POSITION = 0, /* a line on where the rank stands */
+    DT_QUESTION_RECORDS = 1   /* lines of a dump: its newest records */
 } dt_question_t;
 
 /* Hooks of the detector, on its thread. */

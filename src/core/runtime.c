@@ -83,6 +83,8 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     runtime->handles = dt_handle_table_create();
     if (status == DTRAIN_OK)
         status = dt_recording_open(runtime);
+    if (status == DTRAIN_OK)
+        status = dt_dump_init(&runtime->dump, topology->size);
     if (status == DTRAIN_OK && topology->rank == 0)
         runtime->negotiator = dt_negotiator_create(topology, &runtime->psets);
     if (status == DTRAIN_OK && topology->rank == 0)
@@ -162,6 +164,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_buffer_free(&runtime->message);
     dt_buffer_free(&runtime->part);
     dt_stall_free(&runtime->stall);
+    dt_dump_free(&runtime->dump);
     dt_recording_close(runtime);
     dt_free(runtime->abort_text);
     dt_free(runtime->end_text);

@@ -4,7 +4,8 @@
  *
  * Who runs it: the holder of the baton (baton.h), which is the background thread or a thread that
  * waits for an operation. Locks, in the order in which they may be nested: none is taken while
- * another is held, except that the baton's gate may be held while control->wake is called.
+ * another is held, except that the baton's gate may be held while control->wake is called, and as
+ * dump.h says.
  */
 #ifndef DT_CORE_RUNTIME_H
 #define DT_CORE_RUNTIME_H
@@ -15,6 +16,7 @@
 #include "base/status.h"
 #include "comm/world.h"
 #include "core/baton.h"
+#include "core/dump.h"
 #include "core/executor.h"
 #include "core/handle_table.h"
 #include "core/id_table.h"
@@ -41,7 +43,8 @@ struct dt_runtime {
     dt_user_memory_t memory;
     dt_psets_t psets;
     dt_baton_t baton;
-    dt_stall_t stall;             /* on rank 0 */
+    dt_stall_t stall; /* on rank 0 */
+    dt_dump_t dump;
     dt_flight_board_t *own_board; /* where the recorder writes, unless the world has boards */
 
     /* What callers ask of the coordinator. */

@@ -13,6 +13,7 @@ void dt_strand(void *context, dtrain_status_t status, const char *text)
     dt_intake_close(&runtime->intake, status, text);
     atomic_store(&runtime->is_stranded, 1);
     dt_baton_tell_all(runtime);
+    dt_dump_on_end(runtime, text);
 }
 
 dtrain_status_t dt_stranded_error(const dt_runtime_t *runtime)

@@ -14,7 +14,7 @@ enum {
     COUNT = TIMES + DT_FLIGHT_STAGES,
     PLACE,
     SET_STATUS, /* set, status << 32 */
-    KINDS,      /* kind, dtype << 8, op << 16 */
+    KINDS,      /* kind, dtype << 8 */
     NAME
 };
 
@@ -134,8 +134,7 @@ dt_flight_ref_t dt_flight_submit(dt_flight_t *flight, const dt_flight_operation_
     put(&slot->words[COUNT], (uint64_t)operation->count);
     put(&slot->words[PLACE], 0);
     put(&slot->words[SET_STATUS], (uint32_t)operation->set | (uint64_t)DTRAIN_IN_PROGRESS << 32);
-    put(&slot->words[KINDS],
-        operation->kind | (uint64_t)operation->dtype << 8 | (uint64_t)operation->op << 16);
+    put(&slot->words[KINDS], operation->kind | (uint64_t)operation->dtype << 8);
     put_name(slot, operation->name, operation->length);
     put(&slot->words[NUMBER], number);
     dt_flight_ref_t ref = number << SLOT_BITS | index;
@@ -173,6 +172,11 @@ void dt_flight_finish(dt_flight_t *flight, dt_flight_ref_t ref, dtrain_status_t 
     reach(flight, slot, ref, DT_FLIGHT_FINISHED);
 }
 
+int dt_flight_claim(dt_flight_board_t *board)
+{
+    return atomic_exchange(&board->is_claimed, 1) == 0;
+}
+
 /* ---- Reading ------------------------------------------------------------------------------ */
 
 /* The board may be another process's: whatever it holds, the copy is sound. */
@@ -189,8 +193,7 @@ static int read_slot(const dt_flight_slot_t *slot, dt_flight_record_t *record)
                                    .set = (int32_t)(uint32_t)words[SET_STATUS],
                                    .status = (int32_t)(words[SET_STATUS] >> 32),
                                    .kind = (uint8_t)words[KINDS],
-                                   .dtype = (uint8_t)(words[KINDS] >> 8),
-                                   .op = (uint8_t)(words[KINDS] >> 16)};
+                                   .dtype = (uint8_t)(words[KINDS] >> 8)};
     for (int stage = 0; stage < DT_FLIGHT_STAGES; stage++)
         record->times_ns[stage] = (int64_t)words[TIMES + stage];
     memcpy(record->name, &words[NAME], NAME_WORDS * sizeof words[0]);

@@ -50,6 +50,7 @@ typedef struct dt_flight_mark {
 /* All zeros is an empty board. */
 typedef struct dt_flight_board {
     _Alignas(64) dt_flight_mark_t marks[DT_FLIGHT_STAGES];
+    _Atomic uint32_t is_claimed; /* dt_flight_claim was called */
     dt_flight_slot_t slots[DT_FLIGHT_RECORDS];
 } dt_flight_board_t;
 
@@ -72,7 +73,7 @@ typedef struct dt_flight_operation {
     size_t length;
     int64_t count; /* elements on this rank */
     int32_t set;
-    uint8_t kind, dtype, op; /* numbers for which the reader has names */
+    uint8_t kind, dtype; /* numbers for which the reader has names */
 } dt_flight_operation_t;
 
 /* `board` is all zeros. */
@@ -98,6 +99,10 @@ void dt_flight_start(dt_flight_t *flight, dt_flight_ref_t ref);
 /* It is over. One that went well without a start has started just now. */
 void dt_flight_finish(dt_flight_t *flight, dt_flight_ref_t ref, dtrain_status_t status);
 
+/* 1 for the first of all processes that call it on a board, who then does what is to be done once;
+ * else 0. */
+int dt_flight_claim(dt_flight_board_t *board);
+
 /* ---- Reading ------------------------------------------------------------------------------ */
 
 /* A copy of one record. */
@@ -108,7 +113,7 @@ typedef struct dt_flight_record {
     uint64_t place; /* 0: not agreed */
     int32_t set;
     int32_t status; /* DTRAIN_IN_PROGRESS until it is finished */
-    uint8_t kind, dtype, op;
+    uint8_t kind, dtype;
     char name[DT_FLIGHT_NAME_MAX];
 } dt_flight_record_t;
 

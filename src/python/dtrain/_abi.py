@@ -90,6 +90,8 @@ class Config(Structure):
         ("link_timeout_ms", c_int32),
         ("join_divisor", c_int32),
         ("process_sets", c_char * 512),
+        ("flight_dir", c_char * 256),
+        ("flight_signal", c_char * 16),
     ]
 
 
@@ -256,5 +258,6 @@ FUNCTIONS = {
     "dtrain_join_async": (c_int, [POINTER(Options), POINTER(c_uint64)]),
     "dtrain_join_last_rank": (c_int, [c_uint64, POINTER(c_int)]),
     "dtrain_join": (c_int, [POINTER(c_int)]),
+    "dtrain_flight_dump": (c_int, [c_char_p]),
     "dtrain_set_log_callback": (None, [LogFn, c_void_p]),
 }

@@ -38,7 +38,7 @@ static void close_recorder(recorder_t *self)
 static dt_flight_ref_t submit(recorder_t *self, const char *name, int64_t now_ns)
 {
     dt_flight_operation_t operation = {
-        .name = name, .length = strlen(name), .count = 7, .set = 3, .kind = 1, .dtype = 6, .op = 2};
+        .name = name, .length = strlen(name), .count = 7, .set = 3, .kind = 1, .dtype = 6};
     dt_flight_at(&self->flight, now_ns);
     return dt_flight_submit(&self->flight, &operation);
 }
@@ -86,7 +86,6 @@ static void test_flight_operation_keeps_what_it_is_and_when_it_came_so_far(void 
     assert_int_equal(record->place, 41);
     assert_int_equal(record->kind, 1);
     assert_int_equal(record->dtype, 6);
-    assert_int_equal(record->op, 2);
     assert_int_equal(record->status, DTRAIN_ERR_TIMEOUT);
     for (int stage = 0; stage < DT_FLIGHT_STAGES; stage++)
         assert_int_equal(record->times_ns[stage], 100 * (stage + 1));
