@@ -17,7 +17,7 @@ from wheel.bdist_wheel import bdist_wheel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # What the library is built of.
-NATIVE = ["CMakeLists.txt", "LICENSE", "include", "src"]
+NATIVE = ["CMakeLists.txt", "LICENSE", "cuda", "include", "src"]
 
 
 def native_root():
@@ -80,7 +80,7 @@ class PlainWheel(bdist_wheel):
         return ("py3", "none", super().get_tag()[2])
 
 
-setup(version=version(), distclass=OfThisPlatform, packages=["dtrain", "dtrain.torch"],
-      package_data={"dtrain": ["py.typed"]},
+setup(version=version(), distclass=OfThisPlatform, packages=["dtrain", "dtrain.torch", "dtrain.compat"],
+      package_data={"dtrain": ["py.typed"], "dtrain.compat": ["horovod/**/*.py"]},
       cmdclass={"build_py": BuildWithLibrary, "sdist": SourceWithLibrary,
                 "bdist_wheel": PlainWheel})

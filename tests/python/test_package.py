@@ -43,7 +43,7 @@ def build_sdist(package, work):
     """Archive of the package: the tree is copied first, since setuptools writes into it."""
     root = os.path.join(work, "tree")
     source = os.path.dirname(os.path.dirname(package))
-    for name in ("src", "include"):
+    for name in ("cuda", "include", "src"):
         shutil.copytree(os.path.join(source, name), os.path.join(root, name),
                         ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     for name in ("CMakeLists.txt", "LICENSE"):
@@ -56,7 +56,7 @@ def build_sdist(package, work):
 def check_archive(path):
     names = tarfile.open(path).getnames()
     for wanted in ("native/src/libdtrain.map", "native/include/dtrain/dtrain.h", "native/LICENSE",
-                   "native/CMakeLists.txt", "dtrain/_abi.py"):
+                   "native/CMakeLists.txt", "native/cuda/CMakeLists.txt", "dtrain/_abi.py"):
         assert any(name.endswith(wanted) for name in names), f"{wanted} is not in {path}"
     assert not any("__pycache__" in name for name in names)
 
@@ -83,7 +83,9 @@ def main():
                      if name.endswith(".whl"))
         assert "-py3-none-linux" in wheel, wheel
         names = zipfile.ZipFile(wheel).namelist()
-        assert "dtrain/libdtrain.so" in names and "dtrain/py.typed" in names, names
+        for wanted in ("libdtrain.so", "py.typed", "torch/operations.py",
+                       "compat/horovod/torch/__init__.py", "compat/horovod/runner/util/threads.py"):
+            assert f"dtrain/{wanted}" in names, f"{wanted} is not in {names}"
         venv = os.path.join(work, "venv")
         run(sys.executable, "-m", "venv", "--system-site-packages", venv)
         python = os.path.join(venv, "bin/python")

@@ -1,0 +1,1 @@
+"""What is common to Horovod's frameworks."""
