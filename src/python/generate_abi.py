@@ -30,7 +30,7 @@ class Header:
         text = re.sub(r"\\\n", " ", text)
         self.types = dict(SCALARS)
         self.constants = [(name, int(value, 0)) for name, value in
-                          re.findall(r"^#define (DTRAIN_\w+)\s+(-?\w+)$", text, flags=re.M)
+                          re.findall(r"^#define (DTRAIN_\w+)\s+(-?\w+?)[uU]?$", text, flags=re.M)
                           if re.fullmatch(r"-?(0x)?[0-9a-fA-F]+", value)]
         text = re.sub(r"^#.*$", "", text, flags=re.M)
         text = text.replace('extern "C" {', "")
@@ -71,18 +71,22 @@ class Header:
             self.structs.append((match[2], fields))
         elif match := re.fullmatch(r"typedef (.*)\(\*(\w+)\)\((.*)\)", text):
             self.types[match[2]] = class_name(match[2])
-            self.callbacks.append((match[2], self._type(match[1], result=True),
+            self.callbacks.append((match[2], self._type(match[1]),
                                    self._parameters(match[3])))
         elif match := re.fullmatch(r"typedef (\w+) (\w+)", text):
             self.types[match[2]] = self._type(match[1])
         elif match := re.fullmatch(r"DTRAIN_API (.*?)(dtrain_\w+)\((.*)\)", text):
-            self.functions.append((match[2], self._type(match[1], result=True),
+            self.functions.append((match[2], self._type(match[1]),
                                    self._parameters(match[3])))
         elif text:
             raise ValueError(f"cannot read: {text}")
 
     def _fields(self, line):
         """The (name, type) of one line of a struct, which may declare several."""
+        if match := re.fullmatch(r"(.*)\(\*(\w+)\)\((.*)\)", line):
+            kinds = [self._type(match[1])] + self._parameters(match[3])
+            yield match[2], f"CFUNCTYPE({', '.join(str(kind) for kind in kinds)})"
+            return
         base, names = re.fullmatch(r"((?:const )?\w+)\s*(.*)", line).groups()
         for name in names.split(","):
             stars, field, length = re.fullmatch(r"\s*([*\s]*)(\w+)(?:\[(\w+)\])?", name).groups()
@@ -98,10 +102,12 @@ class Header:
         return [self._type(re.sub(r"(\w+)\s*$", "", part) if not part.strip().endswith("*")
                            else part) for part in text.split(",")]
 
-    def _type(self, text, result=False):
+    def _type(self, text):
         text = text.replace("const", " ").strip()
         stars = text.count("*")
         base = text.replace("*", " ").strip()
+        if base.startswith("struct ") and stars:  # one that is being defined: its address alone
+            return ["c_void_p", "POINTER(c_void_p)"][stars - 1]
         if base == "void":
             return [None, "c_void_p", "POINTER(c_void_p)"][stars]
         if base == "char" and stars:

@@ -122,6 +122,23 @@ class Reductions(unittest.TestCase):
     def test_adasum_of_equal_gradients_is_their_average(self):
         np.testing.assert_allclose(dtrain.allreduce(np.ones(3), op=dtrain.Adasum), np.ones(3))
 
+    def test_codecs_come_close(self):
+        x = np.linspace(-1, 1, 512, dtype=np.float32) * (RANK + 1)
+        exact = np.linspace(-1, 1, 512) * sum(range(1, SIZE + 1))
+        for codec, error in (("fp16", 1e-2), ("bf16", 5e-2), ("int8", 1e-1)):
+            result = dtrain.allreduce(x, "coded " + codec, dtrain.Sum, codec=codec)
+            np.testing.assert_allclose(result, exact, atol=error)
+        with self.assertRaisesRegex(ValueError, "mp3"):
+            dtrain.allreduce(x, "coded mp3", codec="mp3")
+
+    def test_sparse_rows(self):
+        indices, rows = dtrain.sparse_allreduce([RANK, 7], np.full((2, 3), 2.0), 9, op=dtrain.Sum)
+        self.assertEqual(indices.tolist(), [*range(SIZE), 7])
+        np.testing.assert_array_equal(rows[:-1], 2)
+        np.testing.assert_array_equal(rows[-1], 2 * SIZE)
+        indices, rows = dtrain.sparse_allreduce([], np.empty((0, 3)), 9)
+        self.assertEqual((indices.shape, rows.shape), ((0,), (0, 3)))
+
     def test_library_memory_is_reduced(self):
         x = dtrain.empty((1000, 3))
         x[:] = RANK

@@ -86,6 +86,8 @@ class Operations(unittest.TestCase):
         dense[RANK % 6] = RANK + 1.0
         handle = dt.sparse_allreduce_async(dense.to_sparse(1), "sparse", dt.Sum)
         close(handle.wait().to_dense(), dt.allreduce(dense, op=dt.Sum))
+        handle = dt.sparse_allreduce_async(dense.to_sparse(), "sparser", dt.Average)
+        close(handle.wait().to_dense(), dt.allreduce(dense))
 
     def test_compression_rounds_once(self):
         x = torch.tensor([40000.0, 1e-3])
@@ -314,6 +316,28 @@ class Optimizers(unittest.TestCase):
             expected[:SIZE] = -1
             expected[9] = -float(SIZE)
             close(embedding.weight.detach(), expected)
+
+    @needs_two
+    def test_sparse_gradient_that_one_rank_lacks(self):
+        embedding = torch.nn.Embedding(10, 3, sparse=True)
+        torch.nn.init.zeros_(embedding.weight)
+        optimizer = dt.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1.0),
+                                            op=dt.Sum)
+        for step in range(2):
+            optimizer.zero_grad(set_to_none=True)
+            if step == 0 or RANK == 0:
+                embedding(torch.tensor([step])).sum().backward()
+            optimizer.step()
+        close(embedding.weight[:2].detach(), torch.tensor([[-SIZE] * 3, [-1] * 3]).float())
+
+    def test_codec_with_feedback_learns(self):
+        model = make_model()
+        optimizer = dt.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(),
+            codec="int8")
+        train(model, optimizer)
+        for own, other in zip(model.parameters(), train_alone().parameters()):
+            torch.testing.assert_close(own, other, atol=2e-2, rtol=2e-2)
 
     def test_adasum_of_equal_steps_is_one_step(self):
         model, reference = make_model(), make_model()

@@ -19,7 +19,8 @@ from dtrain.operations import (Adasum, Average, Max, Min, Op, Product, Sum, allg
                                grouped_allreduce, grouped_allreduce_async, grouped_reducescatter,
                                grouped_reducescatter_async, join, join_async, poll, recv,
                                recv_async, reduce, reduce_async, reducescatter,
-                               reducescatter_async, scatter, scatter_async, send, send_async, wait)
+                               reducescatter_async, scatter, scatter_async, send, send_async,
+                               sparse_allreduce, sparse_allreduce_async, wait)
 from dtrain.process_sets import ProcessSet, add_process_set, remove_process_set, world
 from dtrain.sampler import Batch, Sampler
 from dtrain.launch import RunError, run

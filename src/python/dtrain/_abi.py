@@ -1,6 +1,6 @@
 """What dtrain.h declares, for ctypes. Made by generate_abi.py; not edited by hand."""
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32,
-                    c_int64, c_size_t, c_uint32, c_uint64, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int,
+                    c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p)
 
 VERSION = 100
 
@@ -8,6 +8,8 @@ PSET_WORLD = 0
 DEVICE_CPU = 0
 NAME_MAX = 4096
 NDIM_MAX = 16
+CODEC_FEEDBACK = 1
+CODEC_NAME_MAX = 23
 OK = 0
 IN_PROGRESS = 1
 ERR_INVALID_ARGUMENT = -1
@@ -111,6 +113,19 @@ class Tensor(Structure):
     ]
 
 
+class Codec(Structure):
+    """dtrain_codec_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("name", c_char_p),
+        ("coded_bytes", CFUNCTYPE(c_int64, c_void_p, c_int64)),
+        ("encode", CFUNCTYPE(None, c_void_p, POINTER(c_float), c_int64, c_void_p)),
+        ("decode", CFUNCTYPE(c_int, c_void_p, c_void_p, c_int64, POINTER(c_float))),
+        ("user", c_void_p),
+    ]
+
+
 class Options(Structure):
     """dtrain_options_t"""
     _fields_ = [
@@ -124,6 +139,22 @@ class Options(Structure):
         ("reserved", c_uint32),
         ("callback", CallbackFn),
         ("user", c_void_p),
+        ("codec", POINTER(Codec)),
+    ]
+
+
+class Sparse(Structure):
+    """dtrain_sparse_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("ndim", c_int32),
+        ("name", c_char_p),
+        ("shape", POINTER(c_int64)),
+        ("indices", POINTER(c_int64)),
+        ("values", c_void_p),
+        ("nnz", c_int64),
+        ("dtype", c_int),
+        ("device", c_int32),
     ]
 
 
@@ -175,7 +206,9 @@ class SamplerState(Structure):
 STRUCTS = {
     "dtrain_config_t": Config,
     "dtrain_tensor_t": Tensor,
+    "dtrain_codec_t": Codec,
     "dtrain_options_t": Options,
+    "dtrain_sparse_t": Sparse,
     "dtrain_sampler_desc_t": SamplerDesc,
     "dtrain_batch_t": Batch,
     "dtrain_sampler_state_t": SamplerState,
@@ -224,6 +257,10 @@ FUNCTIONS = {
         c_int, [POINTER(Tensor), c_int, POINTER(Options), POINTER(c_uint64)]),
     "dtrain_grouped_reducescatter_async": (
         c_int, [POINTER(Tensor), c_int, POINTER(Options), POINTER(c_uint64)]),
+    "dtrain_sparse_allreduce_async": (
+        c_int, [POINTER(Sparse), POINTER(Options), POINTER(c_uint64)]),
+    "dtrain_sparse_output": (
+        c_int, [c_uint64, POINTER(POINTER(c_int64)), POINTER(c_void_p), POINTER(c_int64)]),
     "dtrain_barrier_async": (c_int, [POINTER(Options), POINTER(c_uint64)]),
     "dtrain_allreduce": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int, c_int]),
     "dtrain_broadcast": (c_int, [c_char_p, c_void_p, c_int64, c_int, c_int]),
@@ -243,6 +280,8 @@ FUNCTIONS = {
     "dtrain_recv_splits": (c_int, [c_uint64, POINTER(c_int64), c_int]),
     "dtrain_release": (c_int, [c_uint64]),
     "dtrain_handle_error": (c_int, [c_uint64, c_char_p, c_size_t]),
+    "dtrain_codec_create": (c_int, [c_char_p, POINTER(POINTER(Codec))]),
+    "dtrain_codec_destroy": (None, [POINTER(Codec)]),
     "dtrain_sampler_create": (c_int, [POINTER(SamplerDesc), POINTER(c_void_p)]),
     "dtrain_sampler_destroy": (None, [c_void_p]),
     "dtrain_sampler_next": (c_int, [c_void_p, POINTER(c_int64), c_int64, POINTER(Batch)]),

@@ -26,6 +26,7 @@ _CACHE_MAX = 4096
 
 _shapes: dict[tuple[int, ...], Any] = {}
 _options: dict[tuple, Any] = {}
+_codecs: dict[str, Any] = {}
 _counters: dict[str, Any] = {}
 _orphans: list[tuple[int, Any]] = []
 _kept_until_shutdown: list[Any] = []
@@ -60,12 +61,12 @@ def timeout_ms(timeout: float | None) -> int:
 
 
 def options(op: int = 0, prescale: float = 1.0, postscale: float = 1.0, pset: int = 0,
-            priority: int = 0, timeout: float | None = None) -> Any:
+            priority: int = 0, timeout: float | None = None, codec: str | None = None) -> Any:
     """A dtrain_options_t, or None when all of it is default. The library copies it."""
-    key = (op, prescale, postscale, pset, priority, timeout)
+    key = (op, prescale, postscale, pset, priority, timeout, codec)
     found = _options.get(key)
     if found is None:
-        if key == (0, 1.0, 1.0, 0, 0, None):
+        if key == (0, 1.0, 1.0, 0, 0, None, None):
             return None
         if prescale == 0 or postscale == 0:
             raise ValueError("a scale of 0, which would be taken for 1")
@@ -73,8 +74,21 @@ def options(op: int = 0, prescale: float = 1.0, postscale: float = 1.0, pset: in
             _options.clear()
         found = ctypes.pointer(_abi.Options(struct_size=_OPTIONS_SIZE, op=op, prescale=prescale,
                                             postscale=postscale, pset=pset, priority=priority,
-                                            timeout_ms=timeout_ms(timeout)))
+                                            timeout_ms=timeout_ms(timeout),
+                                            codec=_codec(codec)))
         _options[key] = found
+    return found
+
+
+def _codec(name: str | None) -> Any:
+    """One of the library's codecs. They are few and small, and kept for ever."""
+    if name is None:
+        return None
+    found = _codecs.get(name)
+    if found is None:
+        found = ctypes.POINTER(_abi.Codec)()
+        errors.check(lib.dtrain_codec_create(name.encode(), found))
+        _codecs[name] = found
     return found
 
 
@@ -92,6 +106,22 @@ def tensor(name: str, pointer_in: int | None, pointer_out: int | None, shape: tu
     """A dtrain_tensor_t in host memory; pointers are addresses, None is NULL."""
     return _abi.Tensor(_TENSOR_SIZE, len(shape), name.encode(), pointer_in, pointer_out,
                        _shape_array(shape), dtype, _abi.DEVICE_CPU, None, out_bytes)
+
+
+def sparse(name: str, shape: tuple[int, ...], indices: int, values: int, nnz: int,
+           dtype: int) -> _abi.Sparse:
+    """A dtrain_sparse_t: `shape` is that of the whole tensor, `indices` and `values` addresses."""
+    return _abi.Sparse(ctypes.sizeof(_abi.Sparse), len(shape), name.encode(), _shape_array(shape),
+                       ctypes.cast(indices, ctypes.POINTER(ctypes.c_int64)), values, nnz, dtype,
+                       _abi.DEVICE_CPU)
+
+
+def sparse_output(handle: int) -> tuple[int | None, int | None, int]:
+    """Addresses of the row numbers (None: all rows) and of the rows, and how many they are."""
+    indices, values = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_void_p()
+    nnz = ctypes.c_int64()
+    errors.check(lib.dtrain_sparse_output(handle, indices, values, nnz))
+    return ctypes.cast(indices, ctypes.c_void_p).value, values.value, nnz.value
 
 
 class Handle:

@@ -16,6 +16,8 @@ postscale
 process_set  the ranks that take part; dtrain.world is all of them.
 priority     of the operations that are ready, higher ones go first.
 timeout      the operation's deadline in seconds; None: the configured one; math.inf: none.
+codec        how a float32 allreduce by Sum or Average travels: "fp16", "bf16", "int8", "topk:0.01";
+             what int8 and topk leave out is kept by the name and added the next time.
 
 An argument that is refused here fails the operation on the other ranks too. dtrain.h says all else.
 """
@@ -115,41 +117,47 @@ def _start_group(function: Any, call: _Call, arrays: list[np.ndarray], results: 
 
 
 def _reduction(x: Any, name: str | None, op: int, out: Any, prescale: float, postscale: float,
-               process_set: ProcessSet, priority: int, timeout: float | None,
+               process_set: ProcessSet, priority: int, timeout: float | None, codec: str | None,
                blocking: bool) -> Handle:
     with _Call("allreduce", name, process_set, blocking) as call:
         x = _arrays.as_array(x)
-        opts = _submit.options(op, prescale, postscale, call.pset, priority, timeout)
+        opts = _submit.options(op, prescale, postscale, call.pset, priority, timeout,
+                               codec)
         return _start(lib.dtrain_allreduce_async, call, x, _same_shape(x, out), opts)
 
 
 def allreduce_async(x: Any, name: str | None = None, op: int = Average, out: Any = None, *,
                     prescale: float = 1.0, postscale: float = 1.0, process_set: ProcessSet = world,
-                    priority: int = 0, timeout: float | None = None) -> Handle:
+                    priority: int = 0, timeout: float | None = None,
+                    codec: str | None = None) -> Handle:
     """Submits an allreduce; the handle's result is as allreduce's."""
-    return _reduction(x, name, op, out, prescale, postscale, process_set, priority, timeout, False)
+    return _reduction(x, name, op, out, prescale, postscale, process_set, priority, timeout,
+                      codec, False)
 
 
 def allreduce(x: Any, name: str | None = None, op: int = Average, out: Any = None, *,
               prescale: float = 1.0, postscale: float = 1.0, process_set: ProcessSet = world,
-              priority: int = 0, timeout: float | None = None) -> np.ndarray:
+              priority: int = 0, timeout: float | None = None,
+              codec: str | None = None) -> np.ndarray:
     """The reduction of all ranks' `x`, elementwise: an array of x's shape and type on every rank.
     Shape, type, op and scales must be the same on all ranks. out=x works in place."""
     return _reduction(x, name, op, out, prescale, postscale, process_set, priority, timeout,
-                      True).wait()
+                      codec, True).wait()
 
 
 def grouped_allreduce_async(xs: Sequence[Any], name: str | None = None, op: int = Average,
                             outs: Sequence[Any] | None = None, *, prescale: float = 1.0,
                             postscale: float = 1.0, process_set: ProcessSet = world,
-                            priority: int = 0, timeout: float | None = None) -> Group:
+                            priority: int = 0, timeout: float | None = None,
+                            codec: str | None = None) -> Group:
     """Submits allreduces of several arrays as one group: all are agreed on before the first
     begins, and when one fails all do. They are named name.0, name.1, …"""
     with _Call("grouped_allreduce", name, process_set, False) as call:
         arrays = [_arrays.as_array(x) for x in xs]
         results = [_same_shape(x, out) for x, out in
                    zip(arrays, outs if outs is not None else [None] * len(arrays), strict=True)]
-        opts = _submit.options(op, prescale, postscale, call.pset, priority, timeout)
+        opts = _submit.options(op, prescale, postscale, call.pset, priority, timeout,
+                               codec)
         return _start_group(lib.dtrain_grouped_allreduce_async, call, arrays, results, opts)
 
 
@@ -157,6 +165,45 @@ def grouped_allreduce(xs: Sequence[Any], name: str | None = None, op: int = Aver
                       outs: Sequence[Any] | None = None, **options: Any) -> list[np.ndarray]:
     """The reductions of several arrays, as one group: a list in the order of `xs`."""
     return grouped_allreduce_async(xs, name, op, outs, **options).wait()
+
+
+def sparse_allreduce_async(indices: Any, values: Any, rows: int, name: str | None = None,
+                           op: int = Average, *, prescale: float = 1.0, postscale: float = 1.0,
+                           process_set: ProcessSet = world, priority: int = 0,
+                           timeout: float | None = None, _blocking: bool = False) -> Handle:
+    """Submits a sparse allreduce; the handle's result is as sparse_allreduce's."""
+    with _Call("sparse_allreduce", name, process_set, _blocking) as call:
+        indices = np.ascontiguousarray(indices, np.int64)
+        values = _arrays.as_array(values)
+        source = _arrays.readable(values)
+        if indices.ndim != 1 or values.ndim < 1 or len(indices) != len(values):
+            raise ValueError(f"indices of shape {indices.shape} for values of {values.shape}")
+        opts = _submit.options(op, prescale, postscale, call.pset, priority, timeout)
+        described = _submit.sparse(call.name, (rows,) + values.shape[1:],
+                                   indices.__array_interface__["data"][0], source.pointer,
+                                   len(indices), source.dtype)
+
+    def finish(handle: int) -> tuple[np.ndarray, np.ndarray]:
+        where, what, nnz = _submit.sparse_output(handle)
+        numbers = np.arange(nnz) if where is None else np.empty(nnz, np.int64)
+        if where is not None:
+            ctypes.memmove(numbers.ctypes.data, where, numbers.nbytes)
+        result = np.empty((nnz,) + values.shape[1:], values.dtype)
+        if result.nbytes:
+            ctypes.memmove(result.ctypes.data, what, result.nbytes)
+        return numbers, result
+
+    return _submit.submit(lib.dtrain_sparse_allreduce_async, described, call.name, opts,
+                          (indices, values), finish)
+
+
+def sparse_allreduce(indices: Any, values: Any, rows: int, name: str | None = None,
+                     op: int = Average, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The sum or average of tensors of `rows` rows of which each rank has some: values[i] is row
+    indices[i], and rows that are not listed are zero. Returns the numbers of the rows that any rank
+    had, rising, and those rows. A rank may have none."""
+    return sparse_allreduce_async(indices, values, rows, name, op, _blocking=True,
+                                  **options).wait()
 
 
 def broadcast_async(x: Any, root: int, name: str | None = None, out: Any = None, *,

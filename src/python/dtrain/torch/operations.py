@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
@@ -72,10 +73,10 @@ def _start_group(function: Callable[..., int], kind: str, name: str | None, proc
                                 [finish(*pair) for pair in zip(tensors, results)])
 
 
-def _reduction(op: int, prescale: float, postscale: float, priority: int = 0,
-               timeout: float | None = None) -> dict[str, Any]:
+def _reduction(op: int, prescale: float, postscale: float, priority: int,
+               timeout: float | None, codec: str | None = None) -> dict[str, Any]:
     return {"op": op, "prescale": prescale, "postscale": postscale, "priority": priority,
-            "timeout": timeout}
+            "timeout": timeout, "codec": codec}
 
 
 # ---- allreduce ------------------------------------------------------------------------------
@@ -83,22 +84,23 @@ def _reduction(op: int, prescale: float, postscale: float, priority: int = 0,
 
 def allreduce_async(tensor: torch.Tensor, name: str | None = None, op: int = Average, *,
                     prescale: float = 1.0, postscale: float = 1.0, process_set: ProcessSet = world,
-                    priority: int = 0, timeout: float | None = None,
+                    priority: int = 0, timeout: float | None = None, codec: str | None = None,
                     _blocking: bool = False) -> Handle:
     """Submits an allreduce; the handle's result is a new tensor."""
     return _start(lib.dtrain_allreduce_async, _submit.name_of("allreduce", name, _blocking),
                   process_set, tensor, lambda: _like(tensor),
-                  _reduction(op, prescale, postscale, priority, timeout))
+                  _reduction(op, prescale, postscale, priority, timeout, codec))
 
 
 def allreduce_async_(tensor: torch.Tensor, name: str | None = None, op: int = Average, *,
                      prescale: float = 1.0, postscale: float = 1.0,
                      process_set: ProcessSet = world, priority: int = 0,
-                     timeout: float | None = None, _blocking: bool = False) -> Handle:
+                     timeout: float | None = None, codec: str | None = None,
+                     _blocking: bool = False) -> Handle:
     """Submits an allreduce in place; the handle's result is `tensor`."""
     return _start(lib.dtrain_allreduce_async, _submit.name_of("allreduce", name, _blocking),
                   process_set, tensor, lambda: tensor,
-                  _reduction(op, prescale, postscale, priority, timeout))
+                  _reduction(op, prescale, postscale, priority, timeout, codec))
 
 
 def allreduce_(tensor: torch.Tensor, name: str | None = None, op: int = Average,
@@ -129,11 +131,11 @@ def allreduce(tensor: torch.Tensor, name: str | None = None, op: int = Average, 
 def grouped_allreduce_async(tensors: Sequence[torch.Tensor], name: str | None = None,
                             op: int = Average, *, prescale: float = 1.0, postscale: float = 1.0,
                             process_set: ProcessSet = world, priority: int = 0,
-                            timeout: float | None = None) -> Group:
+                            timeout: float | None = None, codec: str | None = None) -> Group:
     """Submits allreduces as one group: all are agreed on before the first begins."""
     return _start_group(lib.dtrain_grouped_allreduce_async, "grouped_allreduce", name, process_set,
                         tensors, _like, _given,
-                        _reduction(op, prescale, postscale, priority, timeout))
+                        _reduction(op, prescale, postscale, priority, timeout, codec))
 
 
 def _given(tensor: torch.Tensor, result: torch.Tensor) -> Callable[[int], torch.Tensor]:
@@ -143,11 +145,11 @@ def _given(tensor: torch.Tensor, result: torch.Tensor) -> Callable[[int], torch.
 def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], name: str | None = None,
                              op: int = Average, *, prescale: float = 1.0, postscale: float = 1.0,
                              process_set: ProcessSet = world, priority: int = 0,
-                             timeout: float | None = None) -> Group:
+                             timeout: float | None = None, codec: str | None = None) -> Group:
     """The same in place."""
     return _start_group(lib.dtrain_grouped_allreduce_async, "grouped_allreduce", name, process_set,
                         tensors, lambda tensor: tensor, _given,
-                        _reduction(op, prescale, postscale, priority, timeout))
+                        _reduction(op, prescale, postscale, priority, timeout, codec))
 
 
 def grouped_allreduce_(tensors: Sequence[torch.Tensor], name: str | None = None, op: int = Average,
@@ -179,38 +181,52 @@ def grouped_allreduce(tensors: Sequence[torch.Tensor], name: str | None = None, 
 
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: int = Average, *,
-                           process_set: ProcessSet = world) -> SparseHandle:
-    """Submits the allreduce of a sparse COO tensor: indices and values of all ranks are gathered.
-    The handle's result is a sparse tensor that is not coalesced; op is Sum or Average."""
-    if op not in (Average, Sum):
-        raise ValueError(f"a sparse allreduce by {op!r}: it is Sum or Average")
+                           process_set: ProcessSet = world, priority: int = 0,
+                           timeout: float | None = None) -> Handle:
+    """Submits the allreduce of a sparse COO tensor; op is Sum or Average. The handle's result is a
+    coalesced one with the entries that any rank had. A rank may have none."""
     name = _submit.name_of("sparse_allreduce", name)
-    indices = allgather_async(tensor._indices().t().contiguous(), name + ".indices",
-                              process_set=process_set)
-    values = allgather_async(tensor._values().contiguous(), name + ".values",
-                             process_set=process_set)
-    divisor = process_set.size() if op == Average else 1
-    return SparseHandle(indices, values, divisor, tensor)
+    sparse_dims, size = tensor.sparse_dim(), tensor.size()
+    outer, inner = tuple(size[:sparse_dims]), tuple(size[sparse_dims:])
+    with _told_to_others(name, process_set):
+        # To the library a tensor has one dimension of rows: several are numbered through.
+        rows = _numbered(tensor._indices(), outer)
+        values = tensor._values().detach().contiguous()
+        source = buffer(values)
+        described = _submit.sparse(name, (math.prod(outer),) + inner, rows.data_ptr(),
+                                   source.pointer, len(rows), source.dtype)
+        options = _submit.options(op, pset=process_set.id, priority=priority, timeout=timeout)
+
+    def finish(handle: int) -> torch.Tensor:
+        where, what, nnz = _submit.sparse_output(handle)
+        numbers = torch.arange(nnz) if where is None else torch.empty(nnz, dtype=torch.int64)
+        if where is not None:
+            ctypes.memmove(numbers.data_ptr(), where, 8 * nnz)
+        result = torch.empty((nnz,) + inner, dtype=values.dtype)
+        if result.numel():
+            ctypes.memmove(result.data_ptr(), what, result.numel() * result.element_size())
+        indices = torch.stack(_denumbered(numbers, outer))
+        return torch.sparse_coo_tensor(indices, result, size)._coalesced_(True)
+
+    return _submit.submit(lib.dtrain_sparse_allreduce_async, described, name, options,
+                          (rows, values), finish)
 
 
-class SparseHandle(Group):
-    """A sparse allreduce in flight."""
+def _numbered(indices: torch.Tensor, outer: tuple[int, ...]) -> torch.Tensor:
+    """Indices in several dimensions, one column an entry, as row numbers of the flattened ones."""
+    rows = torch.zeros(indices.shape[1], dtype=torch.int64)
+    for index, extent in zip(indices, outer):
+        rows = rows * extent + index
+    return rows.contiguous()
 
-    __slots__ = ("_divisor", "_like")
 
-    def __init__(self, indices: Handle, values: Handle, divisor: int, like: torch.Tensor):
-        super().__init__([indices, values])
-        self._divisor, self._like = divisor, like
-
-    def wait(self, timeout: float | None = None) -> torch.Tensor:
-        """The sum or average; equal indices of several ranks are still apart."""
-        indices, values = super().wait(timeout)
-        if self._divisor != 1:
-            values = values / self._divisor
-        return torch.sparse_coo_tensor(indices.t(), values, self._like.size(),
-                                       dtype=self._like.dtype)
-
-    __call__ = wait
+def _denumbered(rows: torch.Tensor, outer: tuple[int, ...]) -> list[torch.Tensor]:
+    """The other way round."""
+    found = []
+    for extent in reversed(outer):
+        found.append(rows % extent)
+        rows = rows // extent
+    return found[::-1]
 
 
 # ---- allgather, gather ----------------------------------------------------------------------
@@ -241,7 +257,7 @@ def _start_gathering(function: Callable[..., int], name: str, process_set: Proce
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, *,
                     process_set: ProcessSet = world, priority: int = 0,
-                    timeout: float | None = None, _blocking: bool = False) -> Handle:
+                    timeout: float | None = None, codec: str | None = None, _blocking: bool = False) -> Handle:
     """Submits an allgather; the handle's result is as allgather's."""
     return _start_gathering(lib.dtrain_allgather_async,
                             _submit.name_of("allgather", name, _blocking), process_set, tensor,

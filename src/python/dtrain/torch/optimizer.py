@@ -63,11 +63,13 @@ class _Reducer:
     """Submits gradients from hooks in the backward pass, and waits for them."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[_Parameter, str], *,
-                 compression: type, passes: int, op: int, predivide: float,
+                 compression: type, codec: str | None, passes: int, op: int,
+                 predivide: float,
                  groups: int | Sequence[Sequence[_Parameter]] | None, sparse_as_dense: bool,
                  process_set: ProcessSet, views: bool, hooks: bool):
         self.names = names
         self.compression = compression
+        self.codec = codec
         self.passes = passes
         self.op = op
         self.scales = {"prescale": 1 / predivide, "postscale": predivide}
@@ -79,6 +81,7 @@ class _Reducer:
         self.in_flight: dict[_Parameter, _InFlight] = {}
         self.group_of: dict[_Parameter, tuple[_Parameter, ...]] = {}
         self.views: dict[_Parameter, torch.Tensor] = {}
+        self.sparse: set[_Parameter] = set()  # whose gradient was sparse once
         self.warned = False
         self._hooks: list[Any] = []
         self.active = process_set.included() and process_set.size() > 1
@@ -166,7 +169,8 @@ class _Reducer:
             tensors = [tensor if tensor.is_contiguous() else tensor.contiguous()
                        for tensor, _ in pairs]
             contexts = [context for _, context in pairs]
-            options = {"op": self.op, "process_set": self.process_set, **self.scales}
+            options = {"op": self.op, "process_set": self.process_set, "codec": self.codec,
+                       **self.scales}
             if params[0] in self.group_of:
                 handle = grouped_allreduce_async_(tensors, name, **options)
             else:
@@ -177,8 +181,12 @@ class _Reducer:
 
     def _see_to_gradient(self, param: _Parameter) -> None:
         """A parameter that was not used here contributes zeros, as other ranks may have used it."""
-        if param.grad is None:
+        if param.grad is None and param in self.sparse:
+            param.grad = torch.zeros_like(param.data).to_sparse(1)
+        elif param.grad is None:
             param.grad = torch.zeros_like(param.data)
+        elif param.grad.is_sparse:
+            self.sparse.add(param)
         view = self.views.get(param)
         if view is not None and param.grad is not view and not param.grad.is_sparse:
             param.grad = view.copy_(param.grad)
@@ -361,7 +369,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
                          op: int = Average, gradient_predivide_factor: float = 1.0,
                          groups: int | Sequence[Sequence[_Parameter]] | None = None,
                          sparse_as_dense: bool = False, process_set: ProcessSet = world,
-                         gradients_as_views: bool = False) -> Any:
+                         gradients_as_views: bool = False, codec: str | None = None) -> Any:
     """The optimizer, reducing gradients over all ranks before each step. It is of a subclass of the
     optimizer's own class and shares its parameters, options and state.
 
@@ -374,9 +382,11 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     gradient_predivide_factor: with Average: f divides before the sum and multiplies after it.
     groups:                   a number of groups, or lists of parameters: a group's gradients are
                               reduced together.
-    sparse_as_dense:          sparse gradients are reduced as dense ones; else indices and values of
-                              all ranks are gathered.
+    sparse_as_dense:          sparse gradients are reduced as dense ones; else only rows that some
+                              rank has travel.
     process_set:              the ranks that train together; on others it is the plain optimizer.
+    codec:                    how dense float32 gradients travel, in fewer bytes than with a
+                              compression: "int8", "topk:0.01", … (dtrain.operations).
     gradients_as_views:       param.grad lies in the library's memory, where peers reduce it without
                               a copy. zero_grad() then fills with zeros.
 
@@ -396,8 +406,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     # A scheduler that was made before has put a step of its own into the instance.
     wrapped.__dict__.update({key: value for key, value in vars(optimizer).items()
                              if key not in ("step", "zero_grad")})
-    wrapped._reducer = _Reducer(optimizer, names, compression=compression, passes=passes, op=op,
-                                predivide=gradient_predivide_factor,
+    wrapped._reducer = _Reducer(optimizer, names, compression=compression, codec=codec,
+                                passes=passes, op=op, predivide=gradient_predivide_factor,
                                 groups=groups, sparse_as_dense=sparse_as_dense,
                                 process_set=process_set, views=gradients_as_views,
                                 hooks=not deltas)

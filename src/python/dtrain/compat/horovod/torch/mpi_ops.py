@@ -110,7 +110,7 @@ def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_facto
 @_public
 def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     """Submits the allreduce of a sparse tensor; calling the handle gives the result."""
-    return dt.sparse_allreduce_async(tensor, name, op, process_set=process_set)
+    return dt.sparse_allreduce_async(tensor, name, op, process_set=process_set).wait
 
 
 @_public
