@@ -875,6 +875,167 @@ DTRAIN_API dtrain_status_t dtrain_sampler_save(const dtrain_sampler_t *sampler,
 DTRAIN_API dtrain_status_t dtrain_sampler_restore(dtrain_sampler_t *sampler,
                                                   const dtrain_sampler_state_t *state);
 
+/* ---- Gradient sets ------------------------------------------------------------------------- */
+
+/*
+ * A gradient set is the gradients of a model, declared once. In each step the program writes every
+ * gradient and marks it as ready by its number; the library reduces them over the ranks in buckets,
+ * each as soon as its last gradient is ready, while the program computes the others.
+ *
+ *     dtrain_param_t params[2] = {
+ *         {.struct_size = sizeof params[0], .name = "weight", .ndim = 2, .shape = weight_shape,
+ *          .dtype = DTRAIN_DTYPE_F32},
+ *         {.struct_size = sizeof params[1], .name = "bias", .ndim = 1, .shape = bias_shape,
+ *          .dtype = DTRAIN_DTYPE_F32}};
+ *     dtrain_gradset_desc_t desc = {.struct_size = sizeof desc, .op = DTRAIN_OP_AVERAGE};
+ *     dtrain_gradset_t *set;
+ *     dtrain_gradset_create(&desc, params, 2, &set);
+ *     float *gradients[2];
+ *     for (int i = 0; i < 2; i++)
+ *         dtrain_gradset_buffer(set, i, (void **)&gradients[i]);
+ *     for (;;) {
+ *         ... compute gradients[1] ...
+ *         dtrain_gradset_ready(set, 1, NULL);
+ *         ... compute gradients[0] ...
+ *         dtrain_gradset_ready(set, 0, NULL);
+ *         dtrain_gradset_wait(set);
+ *         ... use them: all ranks have the same ...
+ *     }
+ *
+ * A step is what lies between two waits; all ranks of the set's process set make the same steps. A
+ * gradient may be written from the end of a step's wait to its own mark, and read after the wait. A
+ * gradient that was not marked takes part with zeros, which a warning says once for each.
+ *
+ * Gradients in the library's memory are reduced where they lie. Those in the caller's are copied to
+ * the library's and back.
+ *
+ * The first step's buckets follow the expected order of readiness (`order`). Then all ranks take
+ * the order in which the gradients of the set's first rank became ready, and keep it. Buckets
+ * change no bits: results are those of dtrain_allreduce_async for each gradient.
+ *
+ * Errors of a step come at its wait, on all ranks, with a text that names the bucket by its first
+ * and last gradient. The next step works, unless the world is gone.
+ *
+ * Threads: any number may mark gradients at once; the other calls on one set are made by one thread
+ * at a time, and create and the wait by all ranks in the same order with other collective calls.
+ */
+typedef struct dtrain_gradset dtrain_gradset_t;
+
+/* A parameter of a model, and its gradient. */
+typedef struct dtrain_param {
+    uint32_t struct_size;
+    int32_t ndim;                  /* as in dtrain_tensor_t */
+    const char *name;              /* 1 to DTRAIN_NAME_MAX bytes, no two alike in a set */
+    const int64_t *shape;          /* ndim extents */
+    dtrain_dtype_t dtype;          /* of the parameter */
+    dtrain_dtype_t gradient_dtype; /* of the gradient; 0: the same */
+    void *data;                    /* the parameter's values, for an optimizer; or NULL */
+    void *gradient;                /* the caller's memory for the gradient; NULL: the library's */
+} dtrain_param_t;
+
+typedef struct dtrain_gradset_desc {
+    uint32_t struct_size;
+    dtrain_op_t op;             /* DTRAIN_OP_SUM or DTRAIN_OP_AVERAGE */
+    const char *name;           /* for texts; NULL: "gradients". Several sets may have the same */
+    double prescale, postscale; /* as in dtrain_options_t */
+    dtrain_pset_t pset;         /* the ranks that train together, of which this is one */
+    int32_t timeout_ms; /* deadline of a bucket, from when it is complete on this rank; 0: the
+                           configured one; -1: none */
+    int64_t first_bucket_bytes; /* size of the first bucket; 0: default, 1 MiB */
+    int64_t bucket_bytes;       /* size of the others, at least; 0: default, 8 MiB */
+    const int32_t *order;       /* numbers of all parameters as they are expected to become ready;
+                                   NULL: the last one first, as backward passes go */
+    int32_t fixed_order;        /* 1: that is kept, whatever is observed */
+    uint32_t reserved;          /* 0 */
+} dtrain_gradset_desc_t;
+
+/*
+ * Declares the gradients of `n` parameters. Collective: all ranks of desc->pset call it, with the
+ * same parameters (names, shapes and types in the same order) and settings. Everything is copied
+ * but the memory that params[i].gradient points to, which is lent until the set is destroyed. n may
+ * be 0.
+ *
+ * Blocks until all ranks have called it. Errors, on all ranks alike: MISMATCH, and the text names
+ * the tensor, two ranks and both values; INVALID_ARGUMENT, UNSUPPORTED (another op, or more than 16
+ * pairs of types) or OUT_OF_MEMORY of any rank; those of dtrain_allreduce_async. IN_CALLBACK.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_create(const dtrain_gradset_desc_t *desc,
+                                                 const dtrain_param_t *params, int n,
+                                                 dtrain_gradset_t **set);
+
+/*
+ * Frees a set and its memory; NULL is nothing. Waits for buckets that are on their way. Other ranks
+ * are not told: destroy a set on all ranks. A set has to be destroyed after dtrain_shutdown, too,
+ * which has freed its memory already; all other calls then return NOT_INITIALIZED.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_destroy(dtrain_gradset_t *set);
+
+/*
+ * Where gradient `index` lies, row-major: memory of the library, aligned to 128 bytes and zeroed at
+ * first, or the caller's own. The same as long as the set lives. INVALID_ARGUMENT.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_buffer(dtrain_gradset_t *set, int index, void **buffer);
+
+/*
+ * Marks a gradient as ready: its memory is lent to the library until the step's wait. `stream` is
+ * NULL for gradients in host memory. INVALID_ARGUMENT when it was marked in this step already (as
+ * often as there are passes), UNSUPPORTED (stream). Does not block, takes no lock and allocates
+ * nothing; the mark that completes a bucket may have to wake the library's thread, which is a
+ * system call.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_ready(dtrain_gradset_t *set, int index, void *stream);
+
+/* Marks the `n` gradients whose numbers `indices` lists. The first error ends it. */
+DTRAIN_API dtrain_status_t dtrain_gradset_ready_n(dtrain_gradset_t *set, const int *indices, int n,
+                                                  void *stream);
+
+/* Says that this step (or, with several passes, this pass) has no such gradient: zeros take its
+ * place, without a warning, if no other pass brings it. Otherwise as dtrain_gradset_ready. */
+DTRAIN_API dtrain_status_t dtrain_gradset_unused(dtrain_gradset_t *set, int index);
+
+/*
+ * Ends a step: waits until all gradients are reduced. While it waits, the calling thread does the
+ * library's work. OK at once while sync is off. Errors as at dtrain_wait; then what the gradients
+ * hold is undefined.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_wait(dtrain_gradset_t *set);
+
+/*
+ * Waits until gradient `index` is reduced, without ending the step. IN_PROGRESS, at once, when a
+ * gradient of the same bucket was not marked yet. Errors as dtrain_gradset_wait.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_wait_one(dtrain_gradset_t *set, int index);
+
+/*
+ * From now on a step has `passes` passes (at first 1): a gradient is ready when it was marked as
+ * often. The program adds each pass's gradient to what is in its memory, and so lets the first pass
+ * overwrite, or clears it. The same on all ranks. INVALID_ARGUMENT for less than 1 or more than
+ * 32767, or in the middle of a step.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_set_accumulation(dtrain_gradset_t *set, int passes);
+
+/*
+ * `on` 0: from now on marks and waits do nothing, so that gradients are only this rank's; 1: they
+ * count again. The same on all ranks. INVALID_ARGUMENT in the middle of a step.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_sync_enable(dtrain_gradset_t *set, int on);
+
+/* What a set has come to. */
+typedef struct dtrain_gradset_stats {
+    uint32_t struct_size;
+    int32_t num_params;
+    int32_t num_buckets;
+    int32_t is_frozen;   /* 1: the buckets stay as they are */
+    int64_t bytes;       /* of all gradients, with what lies between them */
+    int64_t steps;       /* that were ended */
+    int64_t num_missing; /* gradients in whose place zeros took part, over all steps */
+    int64_t waited_ns;   /* in waits, for buckets that were not reduced yet, over all steps */
+} dtrain_gradset_stats_t;
+
+/* Fills in *stats, whose struct_size is set before. INVALID_ARGUMENT. Does not block. */
+DTRAIN_API dtrain_status_t dtrain_gradset_get_stats(dtrain_gradset_t *set,
+                                                    dtrain_gradset_stats_t *stats);
+
 /* ---- Process sets ------------------------------------------------------------------------ */
 
 /*

@@ -158,21 +158,13 @@ dtrain_status_t dtrain_grouped_reducescatter_async(const dtrain_tensor_t *tensor
 }
 
 /* Submit, wait, release. `call` is for the text. */
-static dtrain_status_t run(dt_submission_t *submission, const char *call)
+static dtrain_status_t run(const dt_submission_t *submission, const char *call)
 {
     dtrain_status_t status = DTRAIN_OK;
     dt_runtime_t *runtime = dt_api_enter(&status);
     if (!runtime)
         return status;
-    dtrain_handle_t handle;
-    submission->will_wait = 1;
-    status = dt_runtime_may_block(runtime, call);
-    if (status == DTRAIN_OK)
-        status = dt_runtime_submit(runtime, submission, &handle);
-    if (status == DTRAIN_OK) {
-        status = dt_runtime_wait(runtime, handle, -1);
-        dt_runtime_release(runtime, handle);
-    }
+    status = dt_runtime_do(runtime, submission, call);
     dt_api_leave();
     return status;
 }

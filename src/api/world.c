@@ -14,6 +14,7 @@
 static pthread_mutex_t lifecycle = PTHREAD_MUTEX_INITIALIZER;
 static dt_runtime_t *_Atomic published; /* [atomic] written with the lock */
 static _Atomic int users;               /* [atomic] */
+static uint64_t generation;             /* [lock]; a reader has seen `published` */
 static _Atomic int is_forked;           /* [atomic] this is a child of a process with a world */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -70,6 +71,11 @@ dt_runtime_t *dt_api_enter(dtrain_status_t *status)
     return NULL;
 }
 
+uint64_t dt_api_generation(void)
+{
+    return generation;
+}
+
 void dt_api_leave(void)
 {
     atomic_fetch_sub(&users, 1);
@@ -116,6 +122,7 @@ static dtrain_status_t init_locked(const dtrain_config_t *user, dt_api_join_fn_t
         dt_runtime_destroy(runtime); /* lost for the others, who must not wait for it */
         return status;
     }
+    generation++;
     atomic_store(&published, runtime);
     return status;
 }

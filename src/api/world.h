@@ -16,6 +16,9 @@ void dt_api_leave(void);
 /* The same without an error: NULL when there is no world. */
 dt_runtime_t *dt_api_peek(void);
 
+/* Which world of this process it is: the first is 1. Between dt_api_enter and dt_api_leave. */
+uint64_t dt_api_generation(void);
+
 /*
  * Makes a world with `join` and publishes it. ALREADY_INITIALIZED when there is one. `join` fills
  * in the world, and may change settings to those that all ranks share.

@@ -53,7 +53,7 @@ static int64_t now(const dt_runtime_t *runtime)
 static int has_news(dt_runtime_t *runtime)
 {
     return atomic_load(&runtime->intake.num_queued) > 0 || atomic_load(&runtime->baton.stop) ||
-           dt_coord_has_wish(runtime);
+           dt_errands_are_waiting(&runtime->errands) || dt_coord_has_wish(runtime);
 }
 
 /* Sleeps in control->wait. The counter is raised before the last look at what callers may have
@@ -344,7 +344,7 @@ static int is_thread_needed(dt_runtime_t *runtime)
     if (baton->is_held || atomic_load(&baton->helpers) > 0)
         return 0;
     return atomic_load(&runtime->num_pending) > 0 || atomic_load(&runtime->intake.num_queued) > 0 ||
-           runtime->check_ns < baton->doze_ns;
+           dt_errands_are_waiting(&runtime->errands) || runtime->check_ns < baton->doze_ns;
 }
 
 /* Lets the background thread go on with what is left. [gate held] */

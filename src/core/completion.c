@@ -101,6 +101,21 @@ int dt_complete_callbacks(dt_runtime_t *runtime)
     return 1;
 }
 
+int dt_complete_errands(dt_runtime_t *runtime)
+{
+    dt_errand_t *errand = dt_errands_take(&runtime->errands);
+    if (!errand)
+        return 0;
+    atomic_store(&runtime->calling, (uintptr_t)pthread_self());
+    while (errand) {
+        dt_errand_t *next = errand->next;
+        errand->run(errand);
+        errand = next;
+    }
+    atomic_store(&runtime->calling, 0);
+    return 1;
+}
+
 int dt_is_in_callback(const dt_runtime_t *runtime)
 {
     return atomic_load(&runtime->calling) == (uintptr_t)pthread_self();

@@ -23,6 +23,10 @@ void dt_complete_all(dt_runtime_t *runtime, dtrain_status_t status, const char *
  * outside all locks. Returns 1 when there were any. */
 int dt_complete_callbacks(dt_runtime_t *runtime);
 
+/* Runs the errands that wait, as callbacks, at the start of a step. Returns 1 when there were any.
+ */
+int dt_complete_errands(dt_runtime_t *runtime);
+
 /* 1 on a thread that is in a callback: it may not wait, since it holds the baton. */
 int dt_is_in_callback(const dt_runtime_t *runtime);
 

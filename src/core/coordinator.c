@@ -556,6 +556,7 @@ static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
 {
     if (runtime->lost_ns != 0)
         return await_detector(runtime, now_ns, moved);
+    *moved |= dt_complete_errands(runtime);
     dtrain_status_t status = take_submissions(runtime, now_ns, moved);
     if (status == DTRAIN_OK)
         status = say_bye(runtime, moved);
@@ -581,6 +582,7 @@ static dt_step_t step(dt_runtime_t *runtime)
         take_detector_news(runtime, now_ns);
     if (phase(runtime) == DT_PHASE_GONE) {
         (void)take_events(runtime, now_ns, &moved);
+        moved |= dt_complete_errands(runtime); /* which fail */
         return moved ? DT_STEP_BUSY : DT_STEP_IDLE;
     }
     dtrain_status_t status = run(runtime, now_ns, &moved);

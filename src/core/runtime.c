@@ -312,6 +312,22 @@ dtrain_status_t dt_runtime_handle_error(dt_runtime_t *runtime, dtrain_handle_t h
     return DTRAIN_OK;
 }
 
+dtrain_status_t dt_runtime_do(dt_runtime_t *runtime, const dt_submission_t *submission,
+                              const char *call)
+{
+    dtrain_handle_t handle;
+    dt_submission_t waited = *submission;
+    waited.will_wait = 1;
+    dtrain_status_t status = dt_runtime_may_block(runtime, call);
+    if (status == DTRAIN_OK)
+        status = dt_runtime_submit(runtime, &waited, &handle);
+    if (status != DTRAIN_OK)
+        return status;
+    status = dt_runtime_wait(runtime, handle, -1);
+    dt_runtime_release(runtime, handle);
+    return status;
+}
+
 typedef struct any {
     dt_runtime_t *runtime;
     const dtrain_handle_t *handles;

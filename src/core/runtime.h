@@ -17,6 +17,7 @@
 #include "comm/world.h"
 #include "core/baton.h"
 #include "core/dump.h"
+#include "core/errands.h"
 #include "core/executor.h"
 #include "core/handle_table.h"
 #include "core/id_table.h"
@@ -40,6 +41,7 @@ struct dt_runtime {
     dt_clock_t clock;   /* [const] */
     dt_handle_table_t *handles;
     dt_intake_t intake;
+    dt_errands_t errands;
     dt_user_memory_t memory;
     dt_psets_t psets;
     dt_baton_t baton;
@@ -60,6 +62,7 @@ struct dt_runtime {
     dtrain_status_t stranded_status;
     const char *stranded_text;
     _Atomic int num_pending; /* [atomic] operations taken and not done; written with the baton */
+    _Atomic int64_t last_gradset; /* [atomic] the highest number that a gradient set was given */
 
     /* The thread that is in callbacks, or 0: a thread compares it with itself. */
     _Atomic uintptr_t calling; /* [atomic] written with the baton */
@@ -98,6 +101,7 @@ typedef struct dt_submission {
     const dtrain_options_t *options; /* or NULL */
     int root;                        /* or a transfer's other rank */
     int will_wait;                   /* the caller waits at once: the thread need not be woken */
+    int is_own;                      /* the library's: its name may be a reserved one */
     int is_receiver;                 /* of a transfer */
     const int64_t *splits;           /* an alltoall's, num_splits of them; or NULL */
     int num_splits;
@@ -117,6 +121,11 @@ dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *
 /* `submission->tensor` is the first of n; `handles` receives n. */
 dtrain_status_t dt_runtime_submit_group(dt_runtime_t *runtime, const dt_submission_t *submission,
                                         int n, dtrain_handle_t *handles);
+/* Submits, waits, and gives the handle back: a blocking call. `call` is for the text of
+ * IN_CALLBACK.
+ */
+dtrain_status_t dt_runtime_do(dt_runtime_t *runtime, const dt_submission_t *submission,
+                              const char *call);
 dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done);
 /* timeout_ms < 0: until it is done. */
 dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms);

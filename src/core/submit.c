@@ -40,7 +40,7 @@ static dtrain_status_t check_options(const dtrain_options_t *options, const char
 }
 
 /* What must be right before other ranks can be told of anything: that there is a name. */
-static dtrain_status_t check_name(const dtrain_tensor_t *tensor, size_t *length)
+static dtrain_status_t check_name(const dtrain_tensor_t *tensor, int is_own, size_t *length)
 {
     if (!tensor)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the tensor is NULL");
@@ -54,7 +54,7 @@ static dtrain_status_t check_name(const dtrain_tensor_t *tensor, size_t *length)
     if (*length > DTRAIN_NAME_MAX)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the name '%.60s…' is longer than %d bytes",
                        tensor->name, DTRAIN_NAME_MAX);
-    if (strncmp(tensor->name, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0)
+    if (!is_own && strncmp(tensor->name, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "the name '%.200s' starts with \"" RESERVED_PREFIX "\", which is reserved",
                        tensor->name);
@@ -360,7 +360,7 @@ dtrain_status_t dt_runtime_submit(dt_runtime_t *runtime, const dt_submission_t *
     if (name)
         return submit_named(runtime, submission, name, strlen(name), handle);
     size_t length = 0;
-    dtrain_status_t status = check_name(submission->tensor, &length);
+    dtrain_status_t status = check_name(submission->tensor, submission->is_own, &length);
     if (status != DTRAIN_OK)
         return status;
     return submit_named(runtime, submission, submission->tensor->name, length, handle);
@@ -415,7 +415,7 @@ static int make_members(dt_runtime_t *runtime, const dt_submission_t *submission
     int is_private = 0;
     for (int i = 0; i < n; i++) {
         const dtrain_tensor_t *tensor = &submission->tensor[i];
-        dtrain_status_t status = check_name(tensor, &items[i].length);
+        dtrain_status_t status = check_name(tensor, 0, &items[i].length);
         items[i].name = status == DTRAIN_OK ? tensor->name : NULL;
         note(first, status, text, n);
     }

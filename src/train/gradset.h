@@ -1,0 +1,124 @@
+/*
+ * gradset.h - gradient sets: gradients that are declared once and marked as ready by number.
+ *
+ * What a mark costs is a few atomic operations: on the gradient's own count, and on the count of
+ * each run (grad_plan.h) that it is part of. The mark that completes a run hands it to the
+ * coordinator as an errand, which submits it under a name that the set has prepared; from the third
+ * step on that is a bit in the report, as for every operation. So all that holds for operations
+ * holds here: deadlines, errors on all ranks, ranks that have joined or are lost.
+ *
+ * The plan follows the layout's order at first. At the end of the first step the set's first rank
+ * tells the others in which order its gradients became ready; from then on the plan is that of this
+ * order, and stays (it is frozen). Names of operations hold the plan's number.
+ *
+ * A set that an optimizer shards (gradset_shard) reduces to shares once its plan is frozen: of each
+ * run, rank k gets the k-th part of its blocks.
+ */
+#ifndef DT_TRAIN_GRADSET_H
+#define DT_TRAIN_GRADSET_H
+
+#include "core/runtime.h"
+#include "train/grad_match.h"
+#include "train/grad_plan.h"
+#include "train/talk.h"
+
+/* One parameter's gradient. */
+typedef struct dt_grad_slot {
+    /* [atomic] marks of this step; those that brought a gradient count DT_GRAD_BROUGHT more. */
+    _Atomic uint32_t marks;
+    _Atomic int32_t when; /* [atomic] its place among those that are complete, until frozen */
+    void *own;            /* [const] the caller's memory; NULL: the set's */
+    int was_missed;       /* [waiter] it was reported */
+} dt_grad_slot_t;
+
+#define DT_GRAD_BROUGHT 0x10000u
+#define DT_GRAD_PASSES_MAX 0x7fff
+
+/* A run on its way. */
+typedef struct dt_grad_work {
+    dt_errand_t errand;      /* first, so that it stands for the work */
+    dtrain_gradset_t *set;   /* [const] */
+    int32_t run;             /* [const] in the plan */
+    _Atomic int32_t missing; /* [atomic] slices that are not ready; release: they are written */
+    /* [atomic] release: the next two, and the result, are there; the last that the engine does to
+     * the set for this run, so that whoever waits may free it. */
+    _Atomic int is_done;
+    dtrain_status_t status;
+    char *error; /* or NULL */
+    char *name;  /* [const] of the operation */
+} dt_grad_work_t;
+
+struct dtrain_gradset {
+    dt_runtime_t *runtime;   /* [const] */
+    uint64_t generation;     /* [const] api/: of the world */
+    dt_talk_t talk;          /* [const] */
+    char *name;              /* [const] */
+    int64_t id;              /* [const] the same on all ranks; no other set's of the process set */
+    dt_grad_terms_t terms;   /* [const] */
+    int32_t timeout_ms;      /* [const] */
+    dt_grad_layout_t layout; /* [const] */
+    dt_grad_slot_t *slots;   /* n */
+    uint8_t *memory;         /* [const] layout.bytes, shared within the node */
+    int is_packed;           /* [const] some gradients lie in the caller's memory */
+
+    /* Changed only between steps, by the thread that waits or configures. */
+    dt_grad_plan_t plan;
+    dt_grad_work_t *works; /* one a run */
+    int plan_number;
+    int is_frozen;
+    int is_sharded;
+    uint32_t passes;    /* marks that make a gradient complete */
+    _Atomic int is_off; /* [atomic] marks do not count */
+
+    _Atomic int32_t num_complete; /* [atomic] gradients of this step, until frozen */
+
+    /* [waiter] */
+    int64_t steps;
+    int64_t missed;
+    int64_t waited_ns;
+};
+
+/* See dtrain_gradset_create and its like in dtrain.h. Collective. */
+dtrain_status_t dt_gradset_create(dt_runtime_t *runtime, const dtrain_gradset_desc_t *desc,
+                                  const dtrain_param_t *params, int n, dtrain_gradset_t **set);
+
+/* Waits for what is in flight and frees the set; `has_world` 0: its world is no more, and has freed
+ * the set's memory. */
+dtrain_status_t dt_gradset_destroy(dtrain_gradset_t *set, int has_world);
+
+/* The memory of a gradient. */
+void *dt_gradset_buffer(const dtrain_gradset_t *set, int index);
+
+/* Any thread. `brings` 0: zeros take the gradient's place unless another pass brings it. */
+dtrain_status_t dt_gradset_mark(dtrain_gradset_t *set, int index, int brings);
+
+dtrain_status_t dt_gradset_wait(dtrain_gradset_t *set);
+dtrain_status_t dt_gradset_wait_one(dtrain_gradset_t *set, int index);
+dtrain_status_t dt_gradset_set_accumulation(dtrain_gradset_t *set, int passes);
+dtrain_status_t dt_gradset_enable_sync(dtrain_gradset_t *set, int on);
+void dt_gradset_describe(const dtrain_gradset_t *set, dtrain_gradset_stats_t *stats);
+
+/* ---- For the optimizer ------------------------------------------------------------------ */
+
+/* What is not complete takes part with zeros; then every run is begun. */
+dtrain_status_t dt_gradset_flush(dtrain_gradset_t *set);
+
+/* Waits for one run, after the flush. Its own status. */
+dtrain_status_t dt_gradset_wait_run(dtrain_gradset_t *set, int run);
+
+/* Ends a step all of whose runs are done: freezes the plan, makes ready for the next step. `status`
+ * is what the step came to, and is returned, unless freezing fails. Collective. */
+dtrain_status_t dt_gradset_end_step(dtrain_gradset_t *set, dtrain_status_t status);
+
+/* Between steps: takes the order for the frozen plan, instead of what is to be observed. The same
+ * on all ranks. Nothing when it is frozen. */
+dtrain_status_t dt_gradset_adopt(dtrain_gradset_t *set, const int32_t *order);
+
+/* The part of a run that this rank, or rank `rank` of the set, has the reduced gradients of when it
+ * is sharded: elements of the space. */
+void dt_gradset_share(const dtrain_gradset_t *set, int run, int rank, int64_t *begin, int64_t *end);
+
+/* 1 when the step that is under way reduces to shares. */
+int dt_gradset_reduces_to_shares(const dtrain_gradset_t *set);
+
+#endif

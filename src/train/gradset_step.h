@@ -1,0 +1,12 @@
+/* gradset_step.h - a gradient set's plan in use: inside train/gradset*.c alone. */
+#ifndef DT_TRAIN_GRADSET_STEP_H
+#define DT_TRAIN_GRADSET_STEP_H
+
+#include "train/gradset.h"
+
+/* Makes the plan for an order of readiness in place of the one there is, which stays on error; sets
+ * everything up for the next step. OUT_OF_MEMORY. */
+dtrain_status_t dt_gradset_make_plan(dtrain_gradset_t *set, const int32_t *order);
+void dt_gradset_drop_plan(dtrain_gradset_t *set);
+
+#endif

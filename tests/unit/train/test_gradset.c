@@ -1,0 +1,459 @@
+/* Gradient sets on ranks that are threads: results, order, passes, missing gradients. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "base/status.h"
+#include "engine_world.h"
+#include "gradset_model.h"
+
+#define STEPS 6
+
+static const int sizes[] = {1, 2, 3, 4};
+
+static void on_all_sizes(engine_fn_t fn, void *argument)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        engine_run(sizes[i], NULL, fn, argument);
+}
+
+static dtrain_gradset_desc_t small_buckets(void)
+{
+    return (dtrain_gradset_desc_t){.struct_size = sizeof(dtrain_gradset_desc_t),
+                                   .first_bucket_bytes = 4096,
+                                   .bucket_bytes = 40000};
+}
+
+static dtrain_gradset_t *make_set(engine_rank_t *self, const dtrain_gradset_desc_t *desc)
+{
+    model_t model;
+    model_fill(&model);
+    dtrain_gradset_t *set = NULL;
+    ENGINE_OK(self, dt_gradset_create(self->runtime, desc, model.params, MODEL_PARAMS, &set));
+    return set;
+}
+
+static void mark(engine_rank_t *self, dtrain_gradset_t *set, int step, int index)
+{
+    model_write(set, self->rank, step, index);
+    ENGINE_OK(self, dt_gradset_mark(set, index, 1));
+}
+
+static void check_all(engine_rank_t *self, dtrain_gradset_t *set, int step)
+{
+    for (int i = 0; i < MODEL_PARAMS; i++)
+        ENGINE_CHECK(self, model_wrong(set, self->size, step, i, 0, model_counts[i]) == 0);
+}
+
+/* ---- Results ------------------------------------------------------------------------------ */
+
+static void train(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t *desc = self->argument;
+    dtrain_gradset_t *set = make_set(self, desc);
+    for (int step = 0; set && step < STEPS; step++) {
+        for (int i = MODEL_PARAMS - 1; i >= 0; i--)
+            mark(self, set, step, i);
+        ENGINE_OK(self, dt_gradset_wait(set));
+        check_all(self, set, step);
+    }
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_steps_have_the_bits_of_an_allreduce_for_any_buckets(void **state)
+{
+    (void)state;
+    const int64_t bytes[][2] = {{0, 0}, {1, 1}, {1, 1 << 20}, {40000, 40000}};
+    for (size_t i = 0; i < sizeof bytes / sizeof bytes[0]; i++) {
+        dtrain_gradset_desc_t desc = {.struct_size = sizeof desc,
+                                      .first_bucket_bytes = bytes[i][0],
+                                      .bucket_bytes = bytes[i][1]};
+        on_all_sizes(train, &desc);
+    }
+}
+
+static void average(engine_rank_t *self)
+{
+    dtrain_gradset_desc_t desc = {
+        .struct_size = sizeof desc, .op = DTRAIN_OP_AVERAGE, .prescale = 2, .postscale = 0.25};
+    dtrain_gradset_t *set = make_set(self, &desc);
+    for (int step = 0; set && step < 3; step++) {
+        float *scalar = dt_gradset_buffer(set, 4);
+        *scalar = (float)(4 * self->rank);
+        for (int i = 0; i < MODEL_PARAMS; i++)
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        ENGINE_OK(self, dt_gradset_wait(set));
+        ENGINE_CHECK(self, *scalar == (float)(self->size - 1));
+    }
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_average_and_scales_are_applied(void **state)
+{
+    (void)state;
+    on_all_sizes(average, NULL);
+}
+
+/* ---- Order -------------------------------------------------------------------------------- */
+
+static void observe(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *set = make_set(self, &desc);
+    if (!set)
+        return;
+    for (int step = 0; step < STEPS; step++) {
+        /* Rank 0 forwards, the others backwards. */
+        for (int i = 0; i < MODEL_PARAMS; i++)
+            mark(self, set, step, self->rank == 0 ? i : MODEL_PARAMS - 1 - i);
+        ENGINE_OK(self, dt_gradset_wait(set));
+        check_all(self, set, step);
+        ENGINE_CHECK(self, set->is_frozen);
+        ENGINE_CHECK(self, set->plan_number == (self->size > 1));
+    }
+    /* The first bucket is now where rank 0 begins: what it marks first lies last. */
+    if (self->size > 1)
+        ENGINE_CHECK(self, set->plan.runs[0].first_block > set->plan.runs[1].first_block ||
+                               set->plan.runs[0].first_block > 0);
+    ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_after_the_first_step_takes_the_first_ranks_order(void **state)
+{
+    (void)state;
+    on_all_sizes(observe, NULL);
+}
+
+static void keep(engine_rank_t *self)
+{
+    dtrain_gradset_desc_t desc = small_buckets();
+    desc.fixed_order = 1;
+    dtrain_gradset_t *set = make_set(self, &desc);
+    for (int step = 0; set && step < 3; step++) {
+        for (int i = 0; i < MODEL_PARAMS; i++)
+            mark(self, set, step, i);
+        ENGINE_OK(self, dt_gradset_wait(set));
+        check_all(self, set, step);
+        ENGINE_CHECK(self, set->plan_number == 0 && set->plan.runs[0].first_block == 0);
+    }
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_of_a_fixed_order_keeps_its_plan(void **state)
+{
+    (void)state;
+    on_all_sizes(keep, NULL);
+}
+
+/* ---- Several sets, memory of the caller, process sets --------------------------------------- */
+
+static void two_sets(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *a = make_set(self, &desc), *b = make_set(self, &desc);
+    for (int step = 0; a && b && step < STEPS; step++) {
+        for (int i = 0; i < MODEL_PARAMS; i++) {
+            mark(self, a, step, i);
+            mark(self, b, step + 100, MODEL_PARAMS - 1 - i);
+        }
+        /* A rank may wait for them in an order of its own. */
+        ENGINE_OK(self, dt_gradset_wait(a));
+        ENGINE_OK(self, dt_gradset_wait(b));
+        check_all(self, a, step);
+        check_all(self, b, step + 100);
+    }
+    if (a)
+        ENGINE_OK(self, dt_gradset_destroy(a, 1));
+    if (b)
+        ENGINE_OK(self, dt_gradset_destroy(b, 1));
+}
+
+static void test_gradset_of_the_same_names_as_another_does_not_meet_it(void **state)
+{
+    (void)state;
+    on_all_sizes(two_sets, NULL);
+}
+
+static void own_memory(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    model_t model;
+    dtrain_gradset_t *set = NULL;
+    model_fill(&model);
+    for (int i = 0; i < MODEL_PARAMS; i += 2)
+        model.params[i].gradient = engine_buffer(self, (size_t)model_counts[i] * 4 + 4);
+    ENGINE_OK(self, dt_gradset_create(self->runtime, &desc, model.params, MODEL_PARAMS, &set));
+    for (int step = 0; set && step < 4; step++) {
+        for (int i = 0; i < MODEL_PARAMS; i++)
+            mark(self, set, step, i);
+        ENGINE_OK(self, dt_gradset_wait(set));
+        check_all(self, set, step);
+        ENGINE_CHECK(self, dt_gradset_buffer(set, 0) == model.params[0].gradient);
+    }
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_of_callers_memory_reduces_it(void **state)
+{
+    (void)state;
+    on_all_sizes(own_memory, NULL);
+}
+
+static void on_a_pset(engine_rank_t *self)
+{
+    const int members[2] = {2, 0};
+    dtrain_pset_t pset;
+    dtrain_gradset_desc_t desc = small_buckets();
+    if (!ENGINE_OK(self, engine_pset_add(self, members, 2, &pset)) || self->rank == 1)
+        return;
+    desc.pset = pset;
+    dtrain_gradset_t *set = make_set(self, &desc);
+    int number = self->rank == 2 ? 0 : 1;
+    for (int step = 0; set && step < 4; step++) {
+        for (int i = 0; i < MODEL_PARAMS; i++) {
+            model_write(set, number, step, i);
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        }
+        ENGINE_OK(self, dt_gradset_wait(set));
+        for (int i = 0; i < MODEL_PARAMS; i++)
+            ENGINE_CHECK(self, model_wrong(set, 2, step, i, 0, model_counts[i]) == 0);
+    }
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_on_a_process_set_needs_its_members_alone(void **state)
+{
+    (void)state;
+    engine_run(3, NULL, on_a_pset, NULL);
+}
+
+/* ---- Passes, sync, what is missing ----------------------------------------------------------- */
+
+static void accumulate(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *set = make_set(self, &desc);
+    if (!set)
+        return;
+    ENGINE_OK(self, dt_gradset_set_accumulation(set, 3));
+    float *scalar = dt_gradset_buffer(set, 4);
+    for (int step = 0; step < 3; step++) {
+        *scalar = 0;
+        for (int pass = 0; pass < 3; pass++) {
+            *scalar += (float)(self->rank + 1);
+            for (int i = 0; i < MODEL_PARAMS; i++)
+                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            if (pass == 0)
+                ENGINE_STATUS(self, dt_gradset_set_accumulation(set, 1),
+                              DTRAIN_ERR_INVALID_ARGUMENT);
+        }
+        ENGINE_STATUS(self, dt_gradset_mark(set, 4, 1), DTRAIN_ERR_INVALID_ARGUMENT);
+        ENGINE_TEXT(self, dt_last_error(), "'p4' is marked 4 times in a step of 3 passes");
+        ENGINE_OK(self, dt_gradset_wait(set));
+        ENGINE_CHECK(self, *scalar == (float)(3 * self->size * (self->size + 1) / 2));
+    }
+    ENGINE_OK(self, dt_gradset_set_accumulation(set, 1));
+    ENGINE_STATUS(self, dt_gradset_set_accumulation(set, 0), DTRAIN_ERR_INVALID_ARGUMENT);
+    for (int i = 0; i < MODEL_PARAMS; i++)
+        mark(self, set, 9, i);
+    ENGINE_OK(self, dt_gradset_wait(set));
+    check_all(self, set, 9);
+    ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_of_several_passes_is_reduced_after_the_last(void **state)
+{
+    (void)state;
+    on_all_sizes(accumulate, NULL);
+}
+
+static void without_sync(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *set = make_set(self, &desc);
+    if (!set)
+        return;
+    float *scalar = dt_gradset_buffer(set, 4);
+    ENGINE_OK(self, dt_gradset_enable_sync(set, 0));
+    /* Each rank as often as it likes. */
+    for (int step = 0; step <= self->rank; step++) {
+        *scalar = 5;
+        for (int i = 0; i < MODEL_PARAMS; i++)
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        ENGINE_OK(self, dt_gradset_wait(set));
+        ENGINE_CHECK(self, *scalar == 5);
+    }
+    ENGINE_OK(self, dt_gradset_enable_sync(set, 1));
+    for (int i = 0; i < MODEL_PARAMS; i++)
+        mark(self, set, 1, i);
+    ENGINE_STATUS(self, dt_gradset_enable_sync(set, 0), DTRAIN_ERR_INVALID_ARGUMENT);
+    ENGINE_OK(self, dt_gradset_wait(set));
+    check_all(self, set, 1);
+    ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_with_sync_off_leaves_gradients_alone(void **state)
+{
+    (void)state;
+    on_all_sizes(without_sync, NULL);
+}
+
+/* The last rank leaves 'p3' out, and says so of 'p5'. */
+static void miss(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *set = make_set(self, &desc);
+    int misses = self->rank == self->size - 1;
+    if (!set)
+        return;
+    for (int step = 0; step < 4; step++) {
+        for (int i = 0; i < MODEL_PARAMS; i++) {
+            model_write(set, self->rank, step, i);
+            if (!misses || (i != 3 && i != 5))
+                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            else if (i == 5)
+                ENGINE_OK(self, dt_gradset_mark(set, i, 0));
+        }
+        ENGINE_OK(self, dt_gradset_wait(set));
+        const float *left_out = dt_gradset_buffer(set, 3), *unused = dt_gradset_buffer(set, 5);
+        for (int64_t e = 0; e < model_counts[3]; e += 7)
+            ENGINE_CHECK(self,
+                         left_out[e] ==
+                             (self->size == 1 ? 0 : model_sum(0, self->size - 1, step, 3, e)));
+        for (int64_t e = 0; e < model_counts[5]; e += 7)
+            ENGINE_CHECK(self,
+                         unused[e] ==
+                             (self->size == 1 ? 0 : model_sum(0, self->size - 1, step, 5, e)));
+        ENGINE_CHECK(self, model_wrong(set, self->size, step, 0, 0, model_counts[0]) == 0);
+    }
+    ENGINE_CHECK(self, set->missed == (misses ? 4 : 0));
+    ENGINE_CHECK(self, set->slots[3].was_missed == misses && !set->slots[5].was_missed);
+    if (misses)
+        ENGINE_CHECK(self, engine_log_wait(self, "step 0 ends without the gradient of 'p3'"));
+    ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_of_a_missing_gradient_takes_zeros(void **state)
+{
+    (void)state;
+    const int some[] = {1, 2, 3, 5};
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
+        engine_run(some[i], NULL, miss, NULL);
+}
+
+/* ---- Overlap, threads ------------------------------------------------------------------------ */
+
+static void one_by_one(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *set = make_set(self, &desc);
+    for (int step = 0; set && step < 3; step++) {
+        ENGINE_STATUS(self, dt_gradset_wait_one(set, 6), DTRAIN_IN_PROGRESS);
+        for (int i = MODEL_PARAMS - 1; i >= 3; i--)
+            mark(self, set, step, i);
+        /* The others are not even computed. */
+        ENGINE_OK(self, dt_gradset_wait_one(set, 6));
+        ENGINE_CHECK(self, model_wrong(set, self->size, step, 6, 0, model_counts[6]) == 0);
+        ENGINE_STATUS(self, dt_gradset_wait_one(set, 0), DTRAIN_IN_PROGRESS);
+        for (int i = 2; i >= 0; i--)
+            mark(self, set, step, i);
+        ENGINE_OK(self, dt_gradset_wait_one(set, 0));
+        ENGINE_OK(self, dt_gradset_wait(set));
+        check_all(self, set, step);
+    }
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_buckets_are_reduced_while_others_are_still_to_come(void **state)
+{
+    (void)state;
+    on_all_sizes(one_by_one, NULL);
+}
+
+typedef struct marker {
+    engine_rank_t *self;
+    dtrain_gradset_t *set;
+    int step, first;
+} marker_t;
+
+static void *mark_some(void *argument)
+{
+    marker_t *marker = argument;
+    for (int i = marker->first; i < MODEL_PARAMS; i += 3)
+        mark(marker->self, marker->set, marker->step, i);
+    return NULL;
+}
+
+static void from_threads(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *set = make_set(self, &desc);
+    for (int step = 0; set && step < STEPS; step++) {
+        pthread_t threads[3];
+        marker_t markers[3];
+        for (int i = 0; i < 3; i++) {
+            markers[i] = (marker_t){.self = self, .set = set, .step = step, .first = i};
+            ENGINE_CHECK(self, !pthread_create(&threads[i], NULL, mark_some, &markers[i]));
+        }
+        for (int i = 0; i < 3; i++)
+            pthread_join(threads[i], NULL);
+        ENGINE_OK(self, dt_gradset_wait(set));
+        check_all(self, set, step);
+    }
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_marks_from_several_threads_count(void **state)
+{
+    (void)state;
+    on_all_sizes(from_threads, NULL);
+}
+
+static void nothing(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    dtrain_gradset_t *set = NULL;
+    ENGINE_OK(self, dt_gradset_create(self->runtime, &desc, NULL, 0, &set));
+    for (int step = 0; set && step < 3; step++)
+        ENGINE_OK(self, dt_gradset_wait(set));
+    if (set)
+        ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_without_parameters_does_nothing(void **state)
+{
+    (void)state;
+    on_all_sizes(nothing, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradset_steps_have_the_bits_of_an_allreduce_for_any_buckets),
+        cmocka_unit_test(test_gradset_average_and_scales_are_applied),
+        cmocka_unit_test(test_gradset_after_the_first_step_takes_the_first_ranks_order),
+        cmocka_unit_test(test_gradset_of_a_fixed_order_keeps_its_plan),
+        cmocka_unit_test(test_gradset_of_the_same_names_as_another_does_not_meet_it),
+        cmocka_unit_test(test_gradset_of_callers_memory_reduces_it),
+        cmocka_unit_test(test_gradset_on_a_process_set_needs_its_members_alone),
+        cmocka_unit_test(test_gradset_of_several_passes_is_reduced_after_the_last),
+        cmocka_unit_test(test_gradset_with_sync_off_leaves_gradients_alone),
+        cmocka_unit_test(test_gradset_of_a_missing_gradient_takes_zeros),
+        cmocka_unit_test(test_gradset_buckets_are_reduced_while_others_are_still_to_come),
+        cmocka_unit_test(test_gradset_marks_from_several_threads_count),
+        cmocka_unit_test(test_gradset_without_parameters_does_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
