@@ -14,7 +14,7 @@ python=/usr/bin/python3
 install=yes
 
 packages=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch
-    libtorch-dev libopenblas0-pthread python3-venv python3-dev python3-matplotlib cmake g++)
+    libtorch-dev pybind11-dev libopenblas0-pthread python3-venv python3-dev python3-matplotlib cmake g++)
 
 case ${1-} in
 '') ;;
