@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sigpipe.h"
 #include "base/text.h"
 
 #define LINE_MAX_BYTES 2048
@@ -43,19 +44,23 @@ static void blank_control_characters(char *line)
     }
 }
 
-/* One write a line, so that lines of several threads and processes do not mix. */
+/* One write a line, so that lines of several threads and processes do not mix. A launcher that ends
+ * may have closed the pipe: that must not end the process before it has its error. */
 static void write_stderr(char *line, size_t length)
 {
+    dt_sigpipe_t held;
     line[length++] = '\n';
+    dt_sigpipe_hold(&held);
     while (length > 0) {
         ssize_t written = write(STDERR_FILENO, line, length);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return;
+            break;
         line += written;
         length -= (size_t)written;
     }
+    dt_sigpipe_release(&held);
 }
 
 static int give_to_sink(dtrain_log_level_t level, const char *line)

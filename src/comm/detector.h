@@ -47,6 +47,10 @@ typedef struct dt_detector_hooks {
 /* Starts the thread, once all ranks have joined. Once. OUT_OF_MEMORY. */
 dtrain_status_t dt_detector_start(dt_detector_t *detector, const dt_detector_hooks_t *hooks);
 
+/* Before start: does once what the thread does from then on, without waiting. 1 when there is news.
+ */
+int dt_detector_look(dt_detector_t *detector);
+
 /* 1 when there is news that was not taken. Any thread; one load. */
 int dt_detector_has_news(dt_detector_t *detector);
 

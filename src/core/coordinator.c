@@ -29,6 +29,8 @@
 
 /* How long the detector has to say more about a rank whose control connection has ended. */
 #define DETECTOR_NS (60 * DT_NS_PER_MS)
+/* Where data failed to move it is not known which rank is behind it, if any is: worth more time. */
+#define EXPLAIN_NS DT_NS_PER_S
 
 /* Whom an end concerns, when others have told it: they know. */
 #define NOBODY (-1)
@@ -255,14 +257,16 @@ static void take_lost(dt_runtime_t *runtime, int rank, int64_t now_ns)
 static int take_failure(dt_runtime_t *runtime, dtrain_status_t status, const char *text,
                         int64_t now_ns)
 {
-    if (!runtime->world.detector || runtime->lost_ns != 0 ||
+    if (!runtime->world.detector ||
         (status != DTRAIN_ERR_COMMUNICATION && status != DTRAIN_ERR_RANK_LOST))
         return 0;
+    if (runtime->lost_ns != 0)
+        return 1;
     runtime->is_unclean = 1;
     runtime->lost_rank = NOBODY;
     runtime->lost_status = status;
     snprintf(runtime->lost_text, sizeof runtime->lost_text, "%s", text);
-    runtime->lost_ns = now_ns + DETECTOR_NS;
+    runtime->lost_ns = now_ns + EXPLAIN_NS;
     return 1;
 }
 
@@ -562,6 +566,8 @@ static dtrain_status_t run(dt_runtime_t *runtime, int64_t now_ns, int *moved)
         status = say_bye(runtime, moved);
     if (status == DTRAIN_OK)
         status = take_events(runtime, now_ns, moved);
+    if (status == DTRAIN_OK && runtime->lost_ns != 0)
+        return DTRAIN_OK;
     if (status == DTRAIN_OK && is_root(runtime) && phase(runtime) != DT_PHASE_GONE)
         status = decide(runtime, moved);
     if (status == DTRAIN_OK && phase(runtime) != DT_PHASE_GONE)

@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 
 import disaster  # noqa: E402
 import isolated  # noqa: E402
-from launchers import MODES, Launcher  # noqa: E402
+from launchers import EARLY_POINTS, MODES, Launcher  # noqa: E402
 from nodes import SKIPPED, Placement  # noqa: E402
 
 RANK_LOST = -7
@@ -41,8 +41,6 @@ END_SECONDS = 2.5    # to the end of a job whose launcher ends it by itself
 POINTS = {"init-hello": 1, "init-connect": 1, "init-share": 1, "init-start": 1, "enqueue": 260,
           "negotiate": 60, "verdict": 60, "pack": 300, "reduce": 300, "unpack": 200,
           "broadcast": 100, "shutdown-bye": 1, "shutdown-wait": 1, "shutdown-leave": 1}
-# There is no detector yet: other nodes learn of a death by the time limit of dtrain_init alone.
-EARLY_POINTS = ("init-hello", "init-connect", "init-share")
 INIT_TIMEOUT_MS = 3000  # so that it is worth waiting for
 # Survivors may be through before they can know.
 LATE_POINTS = ("shutdown-wait", "shutdown-leave")
@@ -229,7 +227,8 @@ def run(job_of, case, options):
             log.seek(0)
             print(log.read(), end="")
             sys.exit(SKIPPED)
-        check_lines(result, lines, job_of.launcher.spares(case.action, case.point))
+        check_lines(result, lines,
+                    job_of.launcher.spares(case.action, case.point, case.placement.nodes))
         if options.launcher == "default" and end and result.death and not case.placement.nodes:
             check_end(result, job, end, options)
         if result.faults:

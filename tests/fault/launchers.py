@@ -14,6 +14,9 @@ from nodes import SKIPPED  # noqa: E402
 # fault tolerance.
 MODES = ["default", "patient", "ulfm"]
 
+# While there is no detector yet: other nodes learn of a death by dtrain_init's time limit alone.
+EARLY_POINTS = ("init-hello", "init-connect", "init-share")
+
 # {kind: {mode: (options, environment)}}
 HOW = {
     "openmpi4": {"default": ([], {}),
@@ -54,7 +57,7 @@ class Launcher:
         return [script, str(placement.nodes), counts, "--mpirun", self.path,
                 "--mpirun-options", " ".join(self.options), *limits, "--", *program]
 
-    def spares(self, action, point):
+    def spares(self, action, point, nodes):
         """Whether survivors live on when a rank goes down so: True, False, or None: for a moment,
         in which some of them can tell."""
         if self.kind == "mpich":
@@ -64,6 +67,8 @@ class Launcher:
         if self.mode == "default":
             # All at once while MPI starts, and when the first of them leaves.
             return False if point.startswith(("init", "shutdown")) else None
+        if self.kind == "openmpi5" and nodes and point.startswith("init"):
+            return None  # its daemons end the others when the first of them leaves with an error
         return True
 
 

@@ -296,6 +296,12 @@ dtrain_status_t dt_detector_start(dt_detector_t *detector, const dt_detector_hoo
     return DTRAIN_OK;
 }
 
+int dt_detector_look(dt_detector_t *detector)
+{
+    dt_detector_poll(detector, 0);
+    return dt_detector_has_news(detector);
+}
+
 void dt_detect_wake(const dt_detector_t *detector)
 {
     uint64_t mark = 1;

@@ -30,7 +30,9 @@ static int64_t after(int64_t now, int64_t span)
 dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *request,
                                        const char *what)
 {
-    dtrain_status_t status = dt_mpi_watch_finish(&self->watch, request, self->deadline_ns, what);
+    dtrain_status_t status =
+        self->world.detector ? dt_mpi_detect_finish(self, request, what)
+                             : dt_mpi_watch_finish(&self->watch, request, self->deadline_ns, what);
     self->is_pending = status != DTRAIN_OK;
     if (status == DTRAIN_ERR_TIMEOUT)
         return dt_fail(status,

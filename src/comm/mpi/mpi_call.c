@@ -11,6 +11,20 @@
 #define EAGER_TESTS 200
 #define PAUSE_NS (200 * DT_NS_PER_US)
 
+/* MPI with fault tolerance may say itself that a rank is lost, though not which. */
+static dtrain_status_t status_of(int code)
+{
+#ifdef MPI_ERR_PROC_FAILED
+    int class = 0;
+    if (MPI_Error_class(code, &class) == MPI_SUCCESS &&
+        (class == MPI_ERR_PROC_FAILED || class == MPI_ERR_PROC_FAILED_PENDING))
+        return DTRAIN_ERR_RANK_LOST;
+#else
+    (void)code;
+#endif
+    return DTRAIN_ERR_COMMUNICATION;
+}
+
 dtrain_status_t dt_mpi_check(int code, const char *what)
 {
     if (code == MPI_SUCCESS)
@@ -26,7 +40,7 @@ dtrain_status_t dt_mpi_check(int code, const char *what)
         if (*at == '\n') /* MPICH tells where it was, a line a function */
             *at = ' ';
     }
-    return dt_fail(DTRAIN_ERR_COMMUNICATION, "%s failed: %s", what, text);
+    return dt_fail(status_of(code), "%s failed: %s", what, text);
 }
 
 typedef struct test {

@@ -8,8 +8,8 @@
 
 #include <dtrain/dtrain.h>
 
-/* OK, or COMMUNICATION with the name of what was called and MPI's own text. A code of dt_mpi_guard
- * (mpi_escape.h) may say RANK_LOST. */
+/* OK, or COMMUNICATION with the name of what was called and MPI's own text; RANK_LOST where the
+ * code says so. It may be one of dt_mpi_guard (mpi_escape.h). */
 dtrain_status_t dt_mpi_check(int code, const char *what);
 
 /*

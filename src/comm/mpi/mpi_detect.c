@@ -1,5 +1,7 @@
 #include "comm/mpi/mpi_detect.h"
 
+#include <time.h>
+
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/detect/detect_join.h"
@@ -8,6 +10,9 @@
 #define ERROR_MAX 256
 #define CONNECT_NS (10 * DT_NS_PER_S)
 #define EXCHANGE_NS (2 * DT_NS_PER_S)
+/* How often the detector is looked at, and how long it may take to explain a failure of MPI's. */
+#define LOOK_NS (10 * DT_NS_PER_MS)
+#define EXPLAIN_NS (200 * DT_NS_PER_MS)
 
 /* What a rank tells all others, first its place and then how connecting went. */
 typedef struct report {
@@ -41,6 +46,46 @@ static dtrain_status_t judge(dt_mpi_bootstrap_t *self, report_t *reports)
     self->is_agreed = 1;
     return dt_fail(report->status < 0 ? (dtrain_status_t)report->status : DTRAIN_ERR_COMMUNICATION,
                    "rank %d has no failure detector: %s", failed, report->error);
+}
+
+static dtrain_status_t take_news(dt_mpi_bootstrap_t *self)
+{
+    char text[DT_ERROR_MAX];
+    dtrain_status_t status = dt_detector_take_news(self->world.detector, text, sizeof text);
+    return dt_fail(status, "%s", text);
+}
+
+static dtrain_status_t explain(dt_mpi_bootstrap_t *self, dtrain_status_t failure)
+{
+    const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
+    int64_t limit_ns = dt_now_ns() + EXPLAIN_NS;
+    char text[DT_ERROR_MAX];
+    dt_text_format(text, sizeof text, "%s", dt_last_error());
+    while (dt_now_ns() < limit_ns) {
+        if (dt_detector_look(self->world.detector))
+            return take_news(self);
+        nanosleep(&pause, NULL);
+    }
+    return dt_fail(failure, "%s", text);
+}
+
+dtrain_status_t dt_mpi_detect_finish(dt_mpi_bootstrap_t *self, MPI_Request *request,
+                                     const char *what)
+{
+    for (;;) {
+        int64_t slice_ns = dt_now_ns() + LOOK_NS;
+        int is_last = slice_ns >= self->deadline_ns;
+        dtrain_status_t status = dt_mpi_watch_finish(&self->watch, request,
+                                                     is_last ? self->deadline_ns : slice_ns, what);
+        if (status == DTRAIN_OK)
+            return status;
+        if (status != DTRAIN_ERR_TIMEOUT)
+            return explain(self, status);
+        if (dt_detector_look(self->world.detector))
+            return take_news(self);
+        if (is_last)
+            return status;
+    }
 }
 
 /* Everyone's reports to everyone; `status` is this rank's own. */

@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -18,32 +20,74 @@ typedef struct ess {
     abort_fn_t abort;
 } ess_t;
 
+/* A transport's connection to `process` is broken. */
+typedef void (*broken_fn_t)(void *transport, int32_t flags, void *process, char *info);
+
+/* The beginning of Open MPI's mca_bml_base_module_t, the same from version 4 on. */
+typedef struct bml {
+    void *component; /* NULL: no transports are in use through this */
+    void (*others[7])(void);
+    int (*register_error)(broken_fn_t broken);
+} bml_t;
+
 /* Of the process, as MPI is. */
-static abort_fn_t original;        /* set before guarded calls are made */
+static abort_fn_t original_abort; /* set before guarded calls are made, as the next is */
+static broken_fn_t original_broken;
 static _Atomic int has_escaped;    /* [atomic] */
 static _Thread_local jmp_buf *way; /* out of the guarded call that this thread is in, or NULL */
+
+static void leave_alone(void)
+{
+    if (!atomic_exchange(&has_escaped, 1))
+        dt_log(DTRAIN_LOG_INFO, "mpi",
+               "MPI would have ended this process: it is left alone from now on");
+}
 
 static void escape(int code, bool report)
 {
     jmp_buf *out = way;
     if (!out) {
-        original(code, report);
+        original_abort(code, report);
         return;
     }
     way = NULL;
-    atomic_store(&has_escaped, 1);
-    dt_log(DTRAIN_LOG_INFO, "mpi",
-           "MPI would have ended this process (code %d): it is left alone from now on", code);
+    leave_alone();
     longjmp(*out, 1);
 }
 
-void dt_mpi_escape_install(void)
+static void broken(void *transport, int32_t flags, void *process, char *info)
+{
+    /* Without a process it is news of another kind. */
+    if (way && process)
+        leave_alone();
+    else
+        original_broken(transport, flags, process, info);
+}
+
+static void install_for_4(void)
 {
     ess_t *ess = dlsym(RTLD_DEFAULT, "orte_ess");
     if (!ess || !ess->abort || ess->abort == escape)
         return;
-    original = ess->abort;
+    original_abort = ess->abort;
     ess->abort = escape;
+}
+
+static void install_for_5(void)
+{
+    const bool *is_tolerant = dlsym(RTLD_DEFAULT, "ompi_ftmpi_enabled");
+    const bml_t *bml = dlsym(RTLD_DEFAULT, "mca_bml");
+    void *handler = dlsym(RTLD_DEFAULT, "mca_pml_ob1_error_handler");
+    if (!is_tolerant || *is_tolerant || !bml || !bml->component || !handler || original_broken)
+        return;
+    memcpy(&original_broken, &handler, sizeof handler);
+    bml->register_error(broken);
+}
+
+void dt_mpi_escape_install(void)
+{
+    install_for_4();
+    install_for_5();
 }
 
 int dt_mpi_guard(int (*call)(void *arguments), void *arguments)
@@ -56,7 +100,7 @@ int dt_mpi_guard(int (*call)(void *arguments), void *arguments)
     way = &here;
     int code = call(arguments);
     way = NULL;
-    return code;
+    return dt_mpi_has_escaped() ? DT_MPI_ESCAPED : code;
 }
 
 int dt_mpi_has_escaped(void)

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "comm/mpi/mpi_call.h"
 
 /* A rank that fails tells the others and ends; they should rather hear why. */
@@ -175,6 +177,22 @@ dtrain_status_t dt_mpi_watch_check(dt_mpi_watch_t *watch)
                    watch->processes[watch->lost].rank, host, watch->processes[watch->lost].pid);
 }
 
+/* MPI has failed, maybe since a process of this node has gone just now. */
+static dtrain_status_t explain(dt_mpi_watch_t *watch, dtrain_status_t failure)
+{
+    const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
+    int64_t limit_ns = dt_now_ns() + 2 * GRACE_NS;
+    char text[DT_ERROR_MAX];
+    dt_text_format(text, sizeof text, "%s", dt_last_error());
+    while (watch->count > 0 && dt_now_ns() < limit_ns) {
+        dtrain_status_t health = dt_mpi_watch_check(watch);
+        if (health != DTRAIN_OK)
+            return health;
+        nanosleep(&pause, NULL);
+    }
+    return dt_fail(failure, "%s", text);
+}
+
 dtrain_status_t dt_mpi_watch_finish(dt_mpi_watch_t *watch, MPI_Request *request,
                                     int64_t deadline_ns, const char *what)
 {
@@ -182,6 +200,8 @@ dtrain_status_t dt_mpi_watch_finish(dt_mpi_watch_t *watch, MPI_Request *request,
         int64_t slice_ns = dt_now_ns() + SLICE_NS;
         int is_last = slice_ns >= deadline_ns;
         dtrain_status_t status = dt_mpi_finish(request, is_last ? deadline_ns : slice_ns, what);
+        if (status == DTRAIN_ERR_COMMUNICATION || status == DTRAIN_ERR_RANK_LOST)
+            return explain(watch, status);
         if (status != DTRAIN_ERR_TIMEOUT)
             return status;
         dtrain_status_t health = dt_mpi_watch_check(watch);

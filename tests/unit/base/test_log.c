@@ -131,6 +131,22 @@ static void run_threads(void)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
+/* As when a launcher that ends has closed the pipe. */
+static void test_log_without_a_reader_does_not_end_the_process(void **state)
+{
+    (void)state;
+    int ends[2], saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    dt_log_set_sink(NULL, NULL);
+    dt_log_set_level(DTRAIN_LOG_ERROR);
+    dt_log(DTRAIN_LOG_ERROR, "test", "nobody reads this");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+}
+
 static void test_log_sink_is_called_one_line_at_a_time(void **state)
 {
     (void)state;
@@ -171,6 +187,7 @@ int main(void)
         LOG_TEST(test_log_text_with_line_breaks_stays_one_line),
         LOG_TEST(test_log_long_text_is_cut_with_a_mark),
         LOG_TEST(test_log_leaves_errno_alone),
+        LOG_TEST(test_log_without_a_reader_does_not_end_the_process),
         LOG_TEST(test_log_sink_is_called_one_line_at_a_time),
         LOG_TEST(test_log_stderr_lines_of_threads_do_not_mix),
     };
