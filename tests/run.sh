@@ -115,12 +115,13 @@ install_packages()
     fi
 }
 
-# build PRESET - configures and compiles into build/PRESET; shows the log only when it fails.
+# build PRESET [CMAKE_OPTION …] - configures and compiles into build/PRESET; shows the log only when it fails.
 build()
 {
     local preset=$1 log=$reports/$1.build.log
+    shift
     if (cd "$root" && cmake --preset "$preset" -DDTRAIN_WERROR=ON &&
-        cmake --build "$root/build/$preset" --parallel "$jobs") >"$log" 2>&1; then
+        cmake --build "$root/build/$preset" --parallel "$jobs" "$@") >"$log" 2>&1; then
         return 0
     fi
     grep -n -m 20 -i 'error\|warning' "$log"
@@ -151,6 +152,11 @@ phase_ci()
 phase_clang()
 {
     build clang && check clang -L unit
+}
+
+phase_fuzz()
+{
+    build fuzz --target fuzz && check fuzz -L fuzz
 }
 
 phase_asan()
@@ -215,6 +221,7 @@ fi
 run_phase ci
 if [ $quick = no ]; then
     skip_without clang clang || run_phase clang
+    skip_without clang fuzz || run_phase fuzz
     run_phase asan
     run_phase tsan
     skip_without mpicc.mpich mpich || run_phase mpich

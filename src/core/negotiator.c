@@ -191,6 +191,10 @@ static dtrain_status_t take_wish(dt_tally_t *tally, int rank, const dt_request_t
     if (!dt_rank_set_has(&tally->set->members, rank))
         return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported '%.200s' of a set that it is not in",
                        rank, tally->name);
+    if (!dt_signature_has_ranks(&request->signature, tally->ready.size))
+        return dt_fail(DTRAIN_ERR_INTERNAL,
+                       "rank %d reported '%.200s' with a rank that there is not", rank,
+                       tally->name);
     int variant = dt_tally_find_variant(tally, request);
     if (variant < 0)
         return dt_negotiator_no_memory();

@@ -145,24 +145,35 @@ static dtrain_status_t check_reduction(const dt_signature_t *signature, const ch
     return dt_fail(status, "%s '%.200s': %.700s", dt_kind_name(signature->kind), name, why);
 }
 
+static int is_rank(int32_t rank, int size)
+{
+    return rank >= 0 && rank < size;
+}
+
+int dt_signature_has_ranks(const dt_signature_t *signature, int size)
+{
+    if (signature->kind == DT_KIND_TRANSFER)
+        return is_rank(signature->root, size) && is_rank(signature->peer, size) &&
+               signature->root != signature->peer;
+    return !dt_kind_traits(signature->kind)->has_root || is_rank(signature->root, size);
+}
+
 static dtrain_status_t check_ranks(const dt_signature_t *signature, const char *name, int size)
 {
     const char *kind = dt_kind_name(signature->kind);
+    if (dt_signature_has_ranks(signature, size))
+        return DTRAIN_OK;
     if (signature->kind == DT_KIND_TRANSFER) {
-        int is_sender_wrong = signature->root < 0 || signature->root >= size;
-        if (is_sender_wrong || signature->peer < 0 || signature->peer >= size)
+        int is_sender_wrong = !is_rank(signature->root, size);
+        if (is_sender_wrong || !is_rank(signature->peer, size))
             return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': peer %d is not a rank of %d",
                            kind, name, is_sender_wrong ? signature->root : signature->peer, size);
-        if (signature->root == signature->peer)
-            return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
-                           "%s '%.200s': rank %d sends to itself, or receives from itself", kind,
-                           name, signature->root);
-    } else if (dt_kind_traits(signature->kind)->has_root &&
-               (signature->root < 0 || signature->root >= size)) {
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': root %d is not a rank of %d",
-                       kind, name, signature->root, size);
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "%s '%.200s': rank %d sends to itself, or receives from itself", kind, name,
+                       signature->root);
     }
-    return DTRAIN_OK;
+    return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': root %d is not a rank of %d", kind,
+                   name, signature->root, size);
 }
 
 dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *name, int size)

@@ -75,6 +75,9 @@ int64_t dt_signature_count(const dt_signature_t *signature);
 /* Elements of one row, of a shape that has rows and a count. */
 int64_t dt_signature_row_count(const dt_signature_t *signature);
 
+/* Whether the ranks that it names are ranks of a world of `size`, and two where there are two. */
+int dt_signature_has_ranks(const dt_signature_t *signature, int size);
+
 /* OK, or INVALID_ARGUMENT / UNSUPPORTED with a text, for a world of `size` ranks and a dtype that
  * exists. `name` is for the text. The process set is not looked at. */
 dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *name, int size);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
 #include "core/pset_key.h"
 
 /* Little-endian hosts only so far: the values are copied as they are. */
@@ -180,6 +181,9 @@ int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature)
         reader->failed = 1;
     for (int i = 0; !reader->failed && i < signature->ndim; i++)
         signature->shape[i] = (int64_t)dt_get_u64(reader);
+    if (!reader->failed && !dt_kind_traits(signature->kind)->is_control &&
+        (dt_dtype_size((dtrain_dtype_t)signature->dtype) == 0 || dt_signature_count(signature) < 0))
+        reader->failed = 1;
     return reader->failed ? -1 : 0;
 }
 

@@ -356,6 +356,23 @@ static void test_negotiator_contradictions_are_internal_errors(void **state)
     world_close(&world);
 }
 
+static void test_negotiator_ranks_that_there_are_not_are_internal_errors(void **state)
+{
+    (void)state;
+    const int ranks[][2] = {{45, 1}, {1, 45}, {-1, 0}, {0, INT32_MIN}, {1, 1}, {2, 0}};
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        negotiator_world_t world;
+        world_open(&world, 2);
+        dt_signature_t transfer = allreduce_of(3);
+        transfer.kind = DT_KIND_TRANSFER;
+        transfer.root = ranks[i][0];
+        transfer.peer = ranks[i][1];
+        assert_int_equal(try_new(&world, 0, "x", &transfer), DTRAIN_ERR_INTERNAL);
+        assert_part(dt_last_error(), "rank 0 reported 'x' with a rank that there is not");
+        world_close(&world);
+    }
+}
+
 /* Builds a report of all kinds, and cuts it at every length. */
 static void test_negotiator_every_truncated_report_is_an_error(void **state)
 {
@@ -425,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_negotiator_is_over_when_all_have_left),
         cmocka_unit_test(test_negotiator_several_reports_before_a_verdict_end_once),
         cmocka_unit_test(test_negotiator_contradictions_are_internal_errors),
+        cmocka_unit_test(test_negotiator_ranks_that_there_are_not_are_internal_errors),
         cmocka_unit_test(test_negotiator_every_truncated_report_is_an_error),
         cmocka_unit_test(test_negotiator_random_reports_are_survived),
     };

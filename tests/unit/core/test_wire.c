@@ -433,6 +433,17 @@ static void test_wire_signature_that_no_rank_can_have_sent_fails(void **state)
     signature = full;
     signature.group = 0; /* a group of some size without a name */
     assert_int_equal(signature_fails(signature), -1);
+    signature = full;
+    signature.dtype = 0;
+    assert_int_equal(signature_fails(signature), -1);
+    signature.dtype = 255;
+    assert_int_equal(signature_fails(signature), -1);
+    signature = full;
+    signature.shape[2] = -1;
+    assert_int_equal(signature_fails(signature), -1);
+    signature.shape[1] = 1;
+    signature.shape[2] = 17; /* beyond 2^63 bytes */
+    assert_int_equal(signature_fails(signature), -1);
 }
 
 /* A request and an error with a name of some length. */
