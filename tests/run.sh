@@ -14,6 +14,9 @@ packages=(build-essential cmake ninja-build pkg-config git
     libopenmpi-dev openmpi-bin mpich libmpich-dev libcmocka-dev
     libopenblas-dev zlib1g-dev dataset-fashion-mnist python3 python3-numpy
     clang clang-format clang-tidy libclang-rt-14-dev iproute2)
+# Tests of the Python package that need more than numpy are skipped without these.
+python_packages=(python3-torch libopenblas0-pthread python3-cloudpickle python3-mpi4py python3-pip
+    python3-setuptools python3-wheel python3-venv)
 
 usage()
 {
@@ -29,6 +32,8 @@ libdtrain in build/ and runs its tests:
   tsan     thread sanitizer: unit tests
   mpich    MPICH in place of the default MPI: tests on two ranks
   nompi    without MPI: unit and interface tests
+  python   the Python package, with numpy, torch and mpi4py; with HOROVOD_SOURCE, a checkout of
+           Horovod 0.28.1, in the environment also Horovod's own scripts
   cluster  with --cluster: several nodes, as network namespaces of this machine
 
 A phase that fails does not stop the others. Then come all skipped tests with their reasons and
@@ -78,21 +83,24 @@ phase_failed()
 missing_packages()
 {
     local package
-    for package in "${packages[@]}"; do
+    for package in "$@"; do
         if ! dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q ' installed$'; then
             echo "$package"
         fi
     done
 }
 
+# install_packages LOG PACKAGE … - fails with a text when there is something that it cannot install.
 install_packages()
 {
+    local log=$reports/$1.log
     local -a missing as_root=()
+    shift
     if ! command -v apt-get >/dev/null; then
         echo "no apt-get here: using what is installed"
         return
     fi
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "$@")
     if [ ${#missing[@]} -eq 0 ]; then
         echo "all packages are installed"
         return
@@ -100,18 +108,20 @@ install_packages()
     echo "installing ${missing[*]}"
     if [ "$(id -u)" -ne 0 ]; then
         if ! command -v sudo >/dev/null; then
-            phase_failed install "neither root nor sudo, and missing: ${missing[*]}"
-            return
+            echo "neither root nor sudo, and missing: ${missing[*]}"
+            return 1
         fi
         as_root=(sudo)
     fi
     if ! {
         "${as_root[@]}" apt-get update -qq &&
-            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq \
-                --no-install-recommends "${missing[@]}"
-    } >"$reports/install.log" 2>&1; then
-        tail -n 20 "$reports/install.log"
-        phase_failed install "apt-get failed, log in $reports/install.log"
+            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+                apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends \
+                "${missing[@]}"
+    } >"$log" 2>&1; then
+        tail -n 20 "$log"
+        echo "apt-get failed, log in $log"
+        return 1
     fi
 }
 
@@ -144,9 +154,9 @@ check()
 phase_ci()
 {
     # Configuration full: the tests of a minute or more as well.
-    local -a full=(-C full)
-    [ $quick = no ] || full=()
-    build ci && check ci "${full[@]}"
+    local -a options=(-C full -LE python)
+    [ $quick = no ] || options=()
+    build ci && check ci "${options[@]}"
 }
 
 phase_clang()
@@ -184,6 +194,14 @@ phase_nompi()
     build nompi && check nompi -L 'unit|abi|example'
 }
 
+phase_python()
+{
+    [ $install = no ] || install_packages python "${python_packages[@]}" ||
+        printf 'python\tskipped, in part: its packages cannot be installed\n' |
+        tee -a "$reports/skipped.txt"
+    build ci && report=python check ci -L python
+}
+
 phase_cluster()
 {
     build ci && report=cluster check ci -C cluster -L cluster
@@ -213,7 +231,8 @@ export CTEST_OUTPUT_ON_FAILURE=0
 unset CMAKE_GENERATOR MAKEFLAGS
 
 title install
-[ $install = no ] || install_packages
+[ $install = no ] || install_packages install "${packages[@]}" ||
+    phase_failed install "packages are missing"
 if command -v ninja >/dev/null; then
     export CMAKE_GENERATOR=Ninja
 fi
@@ -226,6 +245,7 @@ if [ $quick = no ]; then
     run_phase tsan
     skip_without mpicc.mpich mpich || run_phase mpich
     run_phase nompi
+    run_phase python
 fi
 if [ $cluster = yes ]; then
     run_phase cluster

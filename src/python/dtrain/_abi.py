@@ -202,6 +202,52 @@ class SamplerState(Structure):
     ]
 
 
+class Param(Structure):
+    """dtrain_param_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("ndim", c_int32),
+        ("name", c_char_p),
+        ("shape", POINTER(c_int64)),
+        ("dtype", c_int),
+        ("gradient_dtype", c_int),
+        ("data", c_void_p),
+        ("gradient", c_void_p),
+    ]
+
+
+class GradsetDesc(Structure):
+    """dtrain_gradset_desc_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("op", c_int),
+        ("name", c_char_p),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("pset", c_int32),
+        ("timeout_ms", c_int32),
+        ("first_bucket_bytes", c_int64),
+        ("bucket_bytes", c_int64),
+        ("order", POINTER(c_int32)),
+        ("fixed_order", c_int32),
+        ("reserved", c_uint32),
+    ]
+
+
+class GradsetStats(Structure):
+    """dtrain_gradset_stats_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("num_params", c_int32),
+        ("num_buckets", c_int32),
+        ("is_frozen", c_int32),
+        ("bytes", c_int64),
+        ("steps", c_int64),
+        ("num_missing", c_int64),
+        ("waited_ns", c_int64),
+    ]
+
+
 # C name: class, of structs that callers see into.
 STRUCTS = {
     "dtrain_config_t": Config,
@@ -212,6 +258,9 @@ STRUCTS = {
     "dtrain_sampler_desc_t": SamplerDesc,
     "dtrain_batch_t": Batch,
     "dtrain_sampler_state_t": SamplerState,
+    "dtrain_param_t": Param,
+    "dtrain_gradset_desc_t": GradsetDesc,
+    "dtrain_gradset_stats_t": GradsetStats,
 }
 
 # Name: (result, [parameters])
@@ -288,6 +337,18 @@ FUNCTIONS = {
     "dtrain_sampler_seek": (c_int, [c_void_p, c_int64, c_int64]),
     "dtrain_sampler_save": (c_int, [c_void_p, POINTER(SamplerState)]),
     "dtrain_sampler_restore": (c_int, [c_void_p, POINTER(SamplerState)]),
+    "dtrain_gradset_create": (
+        c_int, [POINTER(GradsetDesc), POINTER(Param), c_int, POINTER(c_void_p)]),
+    "dtrain_gradset_destroy": (c_int, [c_void_p]),
+    "dtrain_gradset_buffer": (c_int, [c_void_p, c_int, POINTER(c_void_p)]),
+    "dtrain_gradset_ready": (c_int, [c_void_p, c_int, c_void_p]),
+    "dtrain_gradset_ready_n": (c_int, [c_void_p, POINTER(c_int), c_int, c_void_p]),
+    "dtrain_gradset_unused": (c_int, [c_void_p, c_int]),
+    "dtrain_gradset_wait": (c_int, [c_void_p]),
+    "dtrain_gradset_wait_one": (c_int, [c_void_p, c_int]),
+    "dtrain_gradset_set_accumulation": (c_int, [c_void_p, c_int]),
+    "dtrain_gradset_sync_enable": (c_int, [c_void_p, c_int]),
+    "dtrain_gradset_get_stats": (c_int, [c_void_p, POINTER(GradsetStats)]),
     "dtrain_pset_add": (c_int, [POINTER(c_int), c_int, POINTER(c_int32)]),
     "dtrain_pset_remove": (c_int, [c_int32]),
     "dtrain_pset_rank": (c_int, [c_int32, POINTER(c_int)]),
