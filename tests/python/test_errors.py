@@ -123,6 +123,12 @@ class Errors(unittest.TestCase):
                 one.wait()
 
     @then_works
+    def test_gradient_sets_that_differ(self):
+        with self.assertRaises(dtrain.Mismatch) as caught:
+            dtrain.GradientSet({"w": (3 + RANK,)})
+        self.assertIn("w", str(caught.exception))
+
+    @then_works
     def test_text_about_ranks_is_read(self):
         from dtrain.errors import ranks_in
         self.assertEqual(ranks_in("rank 0: [3]; ranks 1-2, 5: [4]"), (0, 1, 2, 5))

@@ -301,6 +301,45 @@ class Joins(unittest.TestCase):
         self.assertEqual(dtrain.join(), SIZE - 1 if SIZE > 1 else 0)
 
 
+class GradientSets(unittest.TestCase):
+    PARAMS = {"weight": (4, 2), "bias": ((2,), np.float64), "scale": ()}
+
+    def test_steps_reduce_all_gradients(self):
+        gradients = dtrain.GradientSet(self.PARAMS, dtrain.Sum)
+        self.assertEqual([(x.shape, x.dtype) for x in gradients.arrays],
+                         [((4, 2), np.float32), ((2,), np.float64), ((), np.float32)])
+        for step in range(4):
+            for i, array in reversed(list(enumerate(gradients.arrays))):
+                array[...] = RANK + step + i
+                gradients.ready(i)
+            gradients.wait()
+            for i, array in enumerate(gradients.arrays):
+                np.testing.assert_array_equal(array, sum(range(SIZE)) + SIZE * (step + i))
+        self.assertEqual((gradients.stats().steps, gradients.stats().missing), (4, 0))
+
+    def test_passes_and_gradients_that_are_missing(self):
+        gradients = dtrain.GradientSet(self.PARAMS, dtrain.Sum, order=[0, 1, 2], fixed_order=True)
+        gradients.set_accumulation(2)
+        for _ in range(2):
+            gradients.arrays[0][...] += 1
+            gradients.ready(0)
+            gradients.unused(1)
+            gradients.unused(2)
+        gradients.wait()
+        np.testing.assert_array_equal(gradients.arrays[0], 2 * SIZE)
+        np.testing.assert_array_equal(gradients.arrays[1], 0)
+
+    def test_array_outlives_the_set(self):
+        weight = dtrain.GradientSet(self.PARAMS).arrays[0]
+        gc.collect()
+        weight[...] = 3
+        np.testing.assert_array_equal(weight, 3)
+
+    def test_bad_order_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "order"):
+            dtrain.GradientSet(self.PARAMS, order=[0, 0, 1])
+
+
 class Samplers(unittest.TestCase):
     def test_batches_are_cut_into_parts_of_ranks(self):
         parts = dtrain.allgather_object(next(dtrain.Sampler(100, 10, seed=5)))

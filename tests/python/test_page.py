@@ -1,5 +1,5 @@
-"""test_page.py PAGE - runs the Python programs of a page of the documentation, one after the other as
-one program. Those about torch are left out, aloud, where there is none."""
+"""test_page.py PAGE - runs the Python programs of a page of the documentation, one after the other
+as one program. Those about torch are left out, aloud, where there is none."""
 import re
 import sys
 

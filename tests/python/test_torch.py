@@ -203,7 +203,12 @@ class Optimizers(unittest.TestCase):
     def test_views_of_library_memory(self):
         model, optimizer = self.check(gradients_as_views=True)
         self.check(passes=2, gradients_as_views=True)
-        self.check(groups=2, gradients_as_views=True)
+        if SIZE > 1:  # where the library's gradients are aligned so
+            self.assertTrue(all(p.grad.data_ptr() % 128 == 0 for p in model.parameters()))
+        optimizer.zero_grad()
+        self.assertTrue(all((param.grad == 0).all() for param in model.parameters()))
+        with self.assertRaisesRegex(ValueError, "groups"):
+            self.check(groups=2, gradients_as_views=True)
 
     def test_views_outlive_the_world(self):
         model, optimizer = self.check(gradients_as_views=True)
@@ -212,9 +217,13 @@ class Optimizers(unittest.TestCase):
         dt.init()
         for param, grad in zip(model.parameters(), before):
             close(param.grad, grad)
+        train(model, optimizer, steps=2)  # in the new one
+        whole = dt.allgather(model[0].weight.detach().flatten()[None])
+        self.assertTrue(torch.equal(whole[0], whole[-1]))
 
     def test_predivide_factor(self):
         self.check(gradient_predivide_factor=float(SIZE))
+        self.check(gradient_predivide_factor=float(SIZE), gradients_as_views=True)
 
     def test_compression_comes_close(self):
         model = make_model()
@@ -242,11 +251,16 @@ class Optimizers(unittest.TestCase):
 
     @needs_two
     def test_parameter_without_gradient_on_one_rank_counts_as_zeros(self):
+        for views in (False, True):
+            self.lack(views)
+
+    def lack(self, views):
         first, second = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
         params = list(first.parameters()) + list(second.parameters())
         for param in params:
             torch.nn.init.ones_(param)
-        optimizer = dt.DistributedOptimizer(torch.optim.SGD(params, lr=1.0))
+        optimizer = dt.DistributedOptimizer(torch.optim.SGD(params, lr=1.0),
+                                            gradients_as_views=views)
         with self.assertLogs("dtrain") if RANK else _no_logs(self) as logs:
             for _ in range(2):
                 optimizer.zero_grad()
@@ -264,9 +278,14 @@ class Optimizers(unittest.TestCase):
 
     @needs_two
     def test_clipping_between_synchronize_and_step_reduces_once(self):
+        for views in (False, True):
+            self.clip(views)
+
+    def clip(self, views):
         model = make_model()
         optimizer = dt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
-                                            model.named_parameters(), op=dt.Sum)
+                                            model.named_parameters(), op=dt.Sum,
+                                            gradients_as_views=views)
         x, y = batch(RANK)
         F.mse_loss(model(x), y).backward()
         optimizer.synchronize()
@@ -283,9 +302,13 @@ class Optimizers(unittest.TestCase):
 
     @needs_two
     def test_misuse_is_an_error(self):
+        for views in (False, True):
+            self.misuse(views)
+
+    def misuse(self, views):
         model = make_model()
         optimizer = dt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
-                                            model.named_parameters())
+                                            model.named_parameters(), gradients_as_views=views)
         x, y = batch(RANK)
         F.mse_loss(model(x), y).backward()
         with self.assertRaisesRegex(AssertionError, "zero_grad"):

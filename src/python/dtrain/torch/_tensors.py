@@ -13,12 +13,24 @@ _TYPES = {
 }
 
 
+def library_type(dtype: torch.dtype) -> int:
+    """The library's number of a type; TypeError when it has none."""
+    number = _TYPES.get(dtype)
+    if number is None:
+        raise TypeError(f"tensors of {dtype} cannot be sent")
+    return number
+
+
+def numpy_name(dtype: torch.dtype) -> str:
+    """The numpy type of as many bytes: numpy has no bfloat16, so such a tensor is an int16 one that
+    is looked at differently."""
+    return "int16" if dtype is torch.bfloat16 else str(dtype).removeprefix("torch.")
+
+
 def buffer(tensor: torch.Tensor) -> _arrays.Buffer:
     """The memory of a dense tensor on the CPU. TypeError for its type or place, ValueError when it
     is not contiguous: a copy would leave the result where nobody looks."""
-    dtype = _TYPES.get(tensor.dtype)
-    if dtype is None:
-        raise TypeError(f"tensors of {tensor.dtype} cannot be sent")
+    dtype = library_type(tensor.dtype)
     if tensor.layout is not torch.strided:
         raise TypeError(f"a {tensor.layout} tensor: use sparse_allreduce_async or to_dense()")
     if tensor.device.type != "cpu":

@@ -6,13 +6,10 @@ from typing import Sequence
 import torch
 
 import dtrain.memory
-
-# numpy has no bfloat16: such tensors are made of 16-bit integers and looked at differently.
-_NUMPY = {torch.bfloat16: "int16"}
+from dtrain.torch._tensors import numpy_name
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A new tensor of zeros in the library's memory, which the other ranks of a node reduce where
     it lies. It must not be touched after dtrain.shutdown()."""
-    name = _NUMPY.get(dtype, str(dtype).removeprefix("torch."))
-    return torch.from_numpy(dtrain.memory.empty(tuple(shape), name)).view(dtype)
+    return torch.from_numpy(dtrain.memory.empty(tuple(shape), numpy_name(dtype))).view(dtype)
