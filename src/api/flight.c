@@ -35,15 +35,21 @@ static int signal_number(const char *name)
     return 0;
 }
 
+static int has_handler(void)
+{
+    return (watch.before.sa_flags & SA_SIGINFO) ||
+           (watch.before.sa_handler != SIG_DFL && watch.before.sa_handler != SIG_IGN);
+}
+
 /* The program's handler from before is called as if it had been called alone. */
 static void handle(int number, siginfo_t *info, void *machine)
 {
     int saved_errno = errno;
     sem_post(&watch.wanted);
     errno = saved_errno;
-    if (watch.before.sa_flags & SA_SIGINFO)
+    if (has_handler() && (watch.before.sa_flags & SA_SIGINFO))
         watch.before.sa_sigaction(number, info, machine);
-    else if (watch.before.sa_handler != SIG_DFL && watch.before.sa_handler != SIG_IGN)
+    else if (has_handler())
         watch.before.sa_handler(number);
 }
 
@@ -85,10 +91,12 @@ dtrain_status_t dt_flight_watch_start(dt_runtime_t *runtime)
     if (error)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "cannot start the thread for flight_signal: %s",
                        strerror(error));
-    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_RESTART};
+    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO};
     sigaction(number, NULL, &watch.before);
     action.sa_mask = watch.before.sa_mask;
-    action.sa_flags |= watch.before.sa_flags & SA_ONSTACK;
+    /* Whether calls are interrupted is the program's choice, if it has made one. */
+    action.sa_flags |=
+        has_handler() ? watch.before.sa_flags & (SA_ONSTACK | SA_RESTART) : SA_RESTART;
     watch.number = number;
     sigaction(number, &action, NULL);
     return DTRAIN_OK;

@@ -16,6 +16,10 @@
 /* Records of a rank that go to another node: what a detector's connections carry in a moment. */
 #define REMOTE_RECORDS 128
 
+/* How long other nodes have to answer when a dump is asked for, and when the world has ended. */
+#define ASKED_WAIT_NS (2 * DT_NS_PER_S)
+#define END_WAIT_NS (DT_NS_PER_S / 2)
+
 /* Dumps of one process in one directory. */
 #define FILES_MAX 1000
 
@@ -143,10 +147,10 @@ static void write_sets(dt_runtime_t *runtime, FILE *file)
 }
 
 /* Asks the ranks whose boards are out of sight, and waits. */
-static void write_others(dt_runtime_t *runtime, FILE *file)
+static void write_others(dt_runtime_t *runtime, FILE *file, int64_t wait_ns)
 {
     dt_dump_t *dump = &runtime->dump;
-    int64_t until_ns = dt_now_ns() + DT_DUMP_WAIT_NS;
+    int64_t until_ns = dt_now_ns() + wait_ns;
     struct timespec until = {.tv_sec = until_ns / DT_NS_PER_S, .tv_nsec = until_ns % DT_NS_PER_S};
     int late = 0;
     pthread_mutex_lock(&dump->asking);
@@ -172,15 +176,17 @@ static void write_others(dt_runtime_t *runtime, FILE *file)
     pthread_mutex_unlock(&dump->asking);
 }
 
-/* Everything, and closes the file. 0, or -1 and errno. */
-static int write_file(dt_runtime_t *runtime, FILE *file, const char *reason, int with_others)
+/* Everything, and closes the file. wait_ns: for other nodes; 0: without them. 0, or -1 and errno.
+ */
+static int write_file(dt_runtime_t *runtime, FILE *file, const char *reason, int64_t wait_ns)
 {
     write_head(runtime, file, reason);
     write_sets(runtime, file);
     for (int rank = 0; rank < runtime->world.topology.size; rank++)
         emit_rank(runtime, rank, DT_FLIGHT_RECORDS, write_line, file);
-    if (with_others)
-        write_others(runtime, file);
+    fflush(file); /* whatever becomes of this process while it waits */
+    if (wait_ns > 0)
+        write_others(runtime, file, wait_ns);
     fprintf(file, "{\"type\":\"end\"}\n");
     int failed = ferror(file);
     return fclose(file) != 0 || failed ? -1 : 0;
@@ -189,7 +195,7 @@ static int write_file(dt_runtime_t *runtime, FILE *file, const char *reason, int
 dtrain_status_t dt_dump_write(dt_runtime_t *runtime, const char *path, const char *reason)
 {
     FILE *file = fopen(path, "we");
-    if (!file || write_file(runtime, file, reason, 1) != 0)
+    if (!file || write_file(runtime, file, reason, ASKED_WAIT_NS) != 0)
         return dt_fail(DTRAIN_ERR_FILE, "%.300s: %s", path, strerror(errno));
     return DTRAIN_OK;
 }
@@ -210,11 +216,11 @@ static FILE *open_new(const dt_runtime_t *runtime, const char *dir, char path[PA
     return file;
 }
 
-static void write_new(dt_runtime_t *runtime, const char *dir, const char *reason, int with_others)
+static void write_new(dt_runtime_t *runtime, const char *dir, const char *reason, int64_t wait_ns)
 {
     char path[PATH_MAX_BYTES];
     FILE *file = open_new(runtime, dir, path);
-    if (!file || write_file(runtime, file, reason, with_others) != 0)
+    if (!file || write_file(runtime, file, reason, wait_ns) != 0)
         dt_log(DTRAIN_LOG_WARN, "core", "the last operations are not written to %s: %s", path,
                strerror(errno));
     else
@@ -224,7 +230,7 @@ static void write_new(dt_runtime_t *runtime, const char *dir, const char *reason
 void dt_dump_on_request(dt_runtime_t *runtime, const char *reason)
 {
     const char *dir = runtime->config.flight_dir;
-    write_new(runtime, dir[0] ? dir : ".", reason, 1);
+    write_new(runtime, dir[0] ? dir : ".", reason, ASKED_WAIT_NS);
 }
 
 void dt_dump_on_end(dt_runtime_t *runtime, const char *reason)
@@ -236,5 +242,5 @@ void dt_dump_on_end(dt_runtime_t *runtime, const char *reason)
     while (!dt_recording_board(runtime, first) && first < topology->rank)
         first++;
     if (dt_flight_claim(dt_recording_board(runtime, first)))
-        write_new(runtime, runtime->config.flight_dir, reason, 0);
+        write_new(runtime, runtime->config.flight_dir, reason, first == 0 ? END_WAIT_NS : 0);
 }

@@ -29,9 +29,8 @@ typedef struct dt_dump {
 dtrain_status_t dt_dump_init(dt_dump_t *dump, int size);
 void dt_dump_free(dt_dump_t *dump);
 
-/* Writes all ranks' records to a file, in place of what it held. `reason` stands in it. FILE,
- * OUT_OF_MEMORY. Any thread; waits for other nodes, at most DT_DUMP_WAIT_NS. */
-#define DT_DUMP_WAIT_NS (2 * DT_NS_PER_S)
+/* Writes all ranks' records to a file, in place of what it held. `reason` stands in it. FILE. Any
+ * thread; waits for other nodes, two seconds at most. */
 dtrain_status_t dt_dump_write(dt_runtime_t *runtime, const char *path, const char *reason);
 
 /* The same, to a new file in the setting's directory, or in the working directory. Says in the log
@@ -39,7 +38,8 @@ dtrain_status_t dt_dump_write(dt_runtime_t *runtime, const char *path, const cha
 void dt_dump_on_request(dt_runtime_t *runtime, const char *reason);
 
 /* The world has ended: the first of the ranks that see each other's boards to call it writes the
- * records of all of them, where the setting says. Any thread; waits for nobody. */
+ * records of all of them, where the setting says. Whoever sees rank 0 asks the other nodes too, and
+ * waits for half a second at most, since their ranks are leaving as well. Any thread. */
 void dt_dump_on_end(dt_runtime_t *runtime, const char *reason);
 
 /* On the detector's thread: answers with a rank's records, or takes such an answer. */

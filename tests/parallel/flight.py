@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""flight.py MPIRUN.SH FLAVOR LAUNCHER RANKS PROGRAM call|signal|end READER
+"""flight.py MPIRUN.SH FLAVOR LAUNCHER RANKS PROGRAM call|signal|abort|kill READER
 
 Runs test_flight in a directory of its own, and looks at the dumps that it leaves: each is lines of
 JSON, also when it is cut anywhere, and the reader names the last rank.
@@ -42,31 +42,32 @@ def check_dump(lines, size, how):
         for op in waits:
             check(op["place"] == 0 and op["agreed_ns"] is None, f"w is {op}")
             # The rank that writes may be ahead of the others in hearing of the end.
-            check(op["status"] in ((1, -16) if how == "end" else (1,)), f"w is {op}")
+            check(op["status"] in {"abort": (1, -16), "kill": (1, -7)}.get(how, (1,)), f"w is {op}")
 
 
 def check_reader(reader, path, size, how):
     told = subprocess.run([reader, path], capture_output=True, text=True, timeout=30, check=True)
     wanted = f"Behind: rank {size - 1} on host"
     check(wanted in told.stdout, f"{wanted!r} is not in {told.stdout}")
-    if how == "end":
-        check("the loss is not a number" in told.stdout, told.stdout)
+    reasons = {"abort": "the loss is not a number", "kill": f"Lost: rank {size - 1} on host"}
+    check(reasons.get(how, "asked for by") in told.stdout, told.stdout)
     machine = subprocess.run([reader, "--json", path], capture_output=True, text=True, timeout=30,
                              check=True)
-    check(json.loads(machine.stdout)["behind"] == [size - 1], machine.stdout)
+    found = json.loads(machine.stdout)
+    check(found["behind"] == [size - 1], machine.stdout)
+    check(found["lost"] == (size - 1 if how == "kill" else None), machine.stdout)
 
 
 def main():
     launch, flavor, launcher, ranks, program, how, reader = sys.argv[1:]
     size = int(ranks)
     with tempfile.TemporaryDirectory(prefix="dtrain-flight-") as folder:
-        subprocess.run([launch, flavor, launcher, ranks, program, how, folder], check=how != "end",
+        subprocess.run([launch, flavor, launcher, ranks, program, how, folder], check=how in ("call", "signal"),
                        timeout=50)
         paths = glob.glob(os.path.join(folder, "*.jsonl"))
         check(len(paths) == 1, f"{len(paths)} files in {os.listdir(folder)}")
         check_dump(read(paths[0]), size, how)
-        if reader:
-            check_reader(reader, paths[0], size, how)
+        check_reader(reader, paths[0], size, how)
 
 
 main()
