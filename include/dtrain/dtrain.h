@@ -1117,6 +1117,47 @@ DTRAIN_API dtrain_status_t dtrain_join_last_rank(dtrain_handle_t handle, int *la
 /* Joins the world, waits, and tells the last rank; last_rank may be NULL. */
 DTRAIN_API dtrain_status_t dtrain_join(int *last_rank);
 
+/* ---- Agreeing --------------------------------------------------------------------------- */
+
+/*
+ * Whether any rank wants to stop, so that all stop after the same step: none is left alone in an
+ * operation, and a checkpoint is of one step. `local` is not 0 where this rank wants to. *any is 1
+ * on all ranks when one of them does, else 0. Every rank calls it equally often, in a loop as
+ *
+ *     static volatile sig_atomic_t told;            // set by the program's handler of SIGTERM
+ *     for (int stop = 0; !stop;) {
+ *         train_one_step();
+ *         if (dtrain_agree_stop(told, &stop) != DTRAIN_OK)
+ *             break;
+ *     }
+ *     save_checkpoint();
+ *
+ * libdtrain handles no signals of its own accord. It is as fast as the smallest allreduce, and is
+ * an operation like others: it has the configured deadline, does not wait for ranks that have
+ * joined, and its errors are an operation's. Blocks; one call at a time. INVALID_ARGUMENT when
+ * `any` is NULL (then this rank takes no part), IN_CALLBACK.
+ */
+DTRAIN_API dtrain_status_t dtrain_agree_stop(int local, int *any);
+
+/*
+ * Whether tensors that should be the same on all ranks are, as parameters after an update: compares
+ * a checksum of each of the n tensors, bit for bit (+0 is not -0). All ranks of the process set
+ * give tensors of the same names, types and lengths in the same order. Of a tensor name, in (host
+ * memory, only read), dtype, ndim and shape count; of the options (NULL: the world) pset and
+ * timeout_ms.
+ *
+ * OK when all are the same. MISMATCH on all ranks alike when not: the text has the first tensor
+ * that differs, and the ranks that differ from most others (of two groups as large, from the lowest
+ * rank's); also when the lists of tensors differ, or another rank's call was refused.
+ * INVALID_ARGUMENT, UNSUPPORTED (device memory), OUT_OF_MEMORY on the rank that is wrong; errors as
+ * an operation's.
+ *
+ * Reads every byte, at several GB/s, and tells 16 bytes a tensor and rank: every few hundred steps
+ * it costs next to nothing. Blocks; one call at a time on a process set.
+ */
+DTRAIN_API dtrain_status_t dtrain_check_equal(const dtrain_tensor_t *tensors, int n,
+                                              const dtrain_options_t *options);
+
 /* ---- Log -------------------------------------------------------------------------------- */
 
 typedef enum dtrain_log_level {

@@ -14,7 +14,9 @@
 /* Names of operations that have none of their own. */
 #define DT_NAME_BARRIER "dtrain.barrier"
 #define DT_NAME_JOIN "dtrain.join"
-#define DT_NAME_PSET "dtrain.pset" /* adding and removing sets: one after the other */
+#define DT_NAME_PSET "dtrain.pset"   /* adding and removing sets: one after the other */
+#define DT_NAME_STOP "dtrain.stop"   /* agree.h */
+#define DT_NAME_EQUAL "dtrain.equal" /* ditto */
 
 /* Bytes of the longest key. */
 #define DT_KEY_MAX (DTRAIN_NAME_MAX + 32)

@@ -358,6 +358,8 @@ FUNCTIONS = {
     "dtrain_join_async": (c_int, [POINTER(Options), POINTER(c_uint64)]),
     "dtrain_join_last_rank": (c_int, [c_uint64, POINTER(c_int)]),
     "dtrain_join": (c_int, [POINTER(c_int)]),
+    "dtrain_agree_stop": (c_int, [c_int, POINTER(c_int)]),
+    "dtrain_check_equal": (c_int, [POINTER(Tensor), c_int, POINTER(Options)]),
     "dtrain_flight_dump": (c_int, [c_char_p]),
     "dtrain_set_log_callback": (None, [LogFn, c_void_p]),
 }
