@@ -54,6 +54,13 @@ def case_results(runner, *programs):
             runner.run(Placement(text), program)
 
 
+def case_operations(runner, *programs):
+    """Every operation, process sets, joined ranks and gradient sets, as on one node."""
+    for text in ("2x2", "3x1", "3x2", "2x2,1"):
+        for program in programs:
+            runner.run(Placement(text), program)
+
+
 def case_lost_rank(runner, program):
     """A killed rank: the others get RANK_LOST, and a text that names the rank and its host. A rank of
     another one's node, a node's lowest rank, and rank 0; while all wait, and while all move data."""

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "comm/mpi/mpi_segments.h"
 
 typedef void (*abort_fn_t)(int code, bool report);
 
@@ -46,7 +47,8 @@ static void leave_alone(void)
 static void escape(int code, bool report)
 {
     jmp_buf *out = way;
-    if (!out) {
+    if (!out) { /* as when the launcher is gone */
+        dt_mpi_segments_remove();
         original_abort(code, report);
         return;
     }

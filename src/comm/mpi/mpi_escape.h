@@ -8,7 +8,7 @@
  *
  * Open MPI 4: the function that it ends a process with is a field of a struct of its run-time
  * layer. It is replaced by one that jumps back out of the call. What was jumped out of may be half
- * done and hold MPI's locks.
+ * done and hold MPI's locks. Where the process does end, MPI's files go first (mpi_segments.h).
  *
  * Open MPI 5, unless its own fault tolerance is on, which returns errors: its transports tell of
  * broken connections by a function that can be registered with them, by default one that ends the

@@ -16,7 +16,7 @@
 #include "comm/mpi/mpi_library.h"
 
 /* How long ranks that leave wait for each other. */
-#define MEET_NS (2 * DT_NS_PER_S)
+#define MEET_NS (3 * DT_NS_PER_S / 2)
 
 /* For a rank without memory to say so to the others. Taken for good when MPI may still write there.
  */
