@@ -1036,6 +1036,192 @@ typedef struct dtrain_gradset_stats {
 DTRAIN_API dtrain_status_t dtrain_gradset_get_stats(dtrain_gradset_t *set,
                                                     dtrain_gradset_stats_t *stats);
 
+/* ---- Optimizers ---------------------------------------------------------------------------- */
+
+/*
+ * An optimizer updates the parameters of a gradient set's model, each step from the gradients that
+ * the set has reduced:
+ *
+ *     dtrain_optimizer_desc_t desc = {.struct_size = sizeof desc, .rule = DTRAIN_RULE_ADAMW,
+ *                                     .weight_decay = 0.01, .sharded = 1};
+ *     dtrain_optimizer_t *optimizer;
+ *     dtrain_optimizer_create(set, &desc, &optimizer);
+ *     for (int i = 0; i < n; i++)
+ *         dtrain_optimizer_param(optimizer, i, (void **)&parameters[i]);
+ *     ... rank 0 fills them in ...
+ *     dtrain_optimizer_broadcast(optimizer, 0);
+ *     for (;;) {
+ *         ... compute gradients, mark each as ready ...
+ *         dtrain_optimizer_step(optimizer, learning_rate, NULL);
+ *     }
+ *
+ * Unsharded, every rank updates all parameters. Sharded, each rank of n keeps the state of 1/n of
+ * the parameters and updates these: gradients are reduced to shares, and updated parameters are
+ * gathered, which moves as many bytes as an allreduce. Both give the same parameters, bit for bit.
+ *
+ * Parameters whose `data` the set's creation was given stay there; sharded, they are copied to and
+ * from the library's memory in each step. For others the library has memory, shared within the
+ * node, with no copies.
+ *
+ * Parameters are of 32 or 64 bits, or of 16, which the model then sees rounded: the optimizer keeps
+ * them in float32 in its state, as they are at its first step or load. Gradients are float32,
+ * float16 or bfloat16; float64 with parameters of float64.
+ *
+ * A step's sums over all gradients (norm and finiteness) are taken only where max_norm or
+ * loss_scale ask for them. A step that finds a gradient that is not finite on any rank changes
+ * nothing, on any rank.
+ *
+ * An optimizer is used by one thread at a time. It has to be destroyed before its set.
+ */
+typedef struct dtrain_optimizer dtrain_optimizer_t;
+
+/* As torch.optim's, rounded to the parameters' type after each operation. Numbers are never reused.
+ */
+typedef enum dtrain_rule {
+    DTRAIN_RULE_SGD = 1,   /* momentum, Nesterov, weight decay added to the gradient */
+    DTRAIN_RULE_ADAM = 2,  /* weight decay added to the gradient */
+    DTRAIN_RULE_ADAMW = 3, /* weight decay shrinks the parameter */
+    DTRAIN_RULE_USER = 4   /* `update` of the description */
+} dtrain_rule_t;
+
+/* A range of one parameter, for a rule of the user's. */
+typedef struct dtrain_update {
+    uint32_t struct_size;
+    int32_t param; /* its number in the set */
+    int64_t begin; /* its element at which the range begins, row-major */
+    int64_t count; /* elements */
+    int64_t step;  /* the step's number, from 1 */
+    double learning_rate;
+    double scale;         /* to multiply gradients with: clipping, 1 / loss scale */
+    dtrain_dtype_t dtype; /* of values and states */
+    dtrain_dtype_t gradient_dtype;
+    const void *gradients; /* count of them, reduced */
+    void *values;          /* the parameter's, to be updated */
+    void *states[4];       /* num_states arrays of count elements; zeros before the first */
+} dtrain_update_t;
+
+/*
+ * Updates a range. An element's new value may depend on this element's gradient, value and states
+ * alone, since ranges begin and end anywhere. Called in dtrain_optimizer_step, on its thread; it
+ * may not call libdtrain.
+ */
+typedef void (*dtrain_update_fn_t)(const dtrain_update_t *update, void *user);
+
+typedef struct dtrain_optimizer_desc {
+    uint32_t struct_size;
+    int32_t rule;     /* dtrain_rule_t */
+    int32_t sharded;  /* 1: each rank has its share of the state and of the work */
+    int32_t nesterov; /* SGD; needs a momentum */
+    double momentum;  /* SGD; 0: none, and no state */
+    double weight_decay;
+    double beta1, beta2;       /* Adam, AdamW; 0: 0.9 and 0.999; negative: 0 */
+    double epsilon;            /* Adam, AdamW; 0: 1e-8; negative: 0 */
+    double max_norm;           /* the global norm to which gradients are scaled down; 0: any */
+    double loss_scale;         /* what the program multiplies its loss by at first; 0: nothing */
+    int32_t growth_interval;   /* good steps until the loss scale doubles; 0: 2000; -1: never */
+    int32_t num_states;        /* USER: arrays of state, 0 to 4 */
+    dtrain_update_fn_t update; /* USER */
+    void *user;                /* for `update` */
+} dtrain_optimizer_desc_t;
+
+/*
+ * Makes the optimizer of a set; a set has one at most. Collective on the set's ranks, which give
+ * the same description; between steps. Blocks. Errors, on all ranks alike: MISMATCH,
+ * INVALID_ARGUMENT, UNSUPPORTED (types), OUT_OF_MEMORY; those of dtrain_allreduce_async.
+ * IN_CALLBACK.
+ */
+DTRAIN_API dtrain_status_t dtrain_optimizer_create(dtrain_gradset_t *set,
+                                                   const dtrain_optimizer_desc_t *desc,
+                                                   dtrain_optimizer_t **optimizer);
+
+/* Frees an optimizer and its memory, that of parameters too; NULL is nothing. Also after
+ * dtrain_shutdown; before the set is destroyed. Does not block. */
+DTRAIN_API void dtrain_optimizer_destroy(dtrain_optimizer_t *optimizer);
+
+/* Where parameter `index` lies: the caller's memory, or the library's, aligned to 64 bytes, zeroed
+ * at first, and the same as long as the optimizer lives. INVALID_ARGUMENT, NOT_INITIALIZED. */
+DTRAIN_API dtrain_status_t dtrain_optimizer_param(dtrain_optimizer_t *optimizer, int index,
+                                                  void **values);
+
+/* What a step did. */
+typedef struct dtrain_step_info {
+    uint32_t struct_size;
+    int32_t skipped; /* 1: a gradient was not finite, and nothing was changed */
+    int64_t step;    /* steps that changed the parameters, so far */
+    double norm;     /* of the gradients over all ranks, without the loss scale and before clipping;
+                        0 unless max_norm or loss_scale ask for it */
+    double clip;     /* the factor by which clipping made the gradients smaller; 1: not */
+    double loss_scale; /* for the next step; 1 without */
+} dtrain_step_info_t;
+
+/*
+ * Does a step: ends the set's step, as dtrain_gradset_wait, unless that was called already, and
+ * updates all parameters with `learning_rate`, which is the same on all ranks. Runs of gradients
+ * are updated as they come, while others are still being reduced. Fills in *info (NULL: not
+ * wanted), whose struct_size is set before.
+ *
+ * Collective; blocks. INVALID_ARGUMENT (rate, struct_size, sync off). Errors of the gradients as at
+ * dtrain_gradset_wait: parameters whose gradients failed are not changed, others may be, on all
+ * ranks alike.
+ */
+DTRAIN_API dtrain_status_t dtrain_optimizer_step(dtrain_optimizer_t *optimizer,
+                                                 double learning_rate, dtrain_step_info_t *info);
+
+/*
+ * Gives all ranks the parameters of rank `root` of the world, the number of its steps and its loss
+ * scale; unsharded, its state as well. (Sharded, each part of the state is on one rank alone.)
+ * Collective, between steps; blocks. Errors as dtrain_broadcast_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_optimizer_broadcast(dtrain_optimizer_t *optimizer, int root);
+
+/*
+ * Writes parameters and state to `path`: one file, written by the set's first rank; or,
+ * `in_shards`, a file of each rank's beside it, and at `path` an index, for which all ranks have to
+ * see the same folder. A file gets its name when it is complete and on the disk, so what was saved
+ * there before stays until then, and all bytes are under checksums.
+ *
+ * Collective, between steps; blocks. FILE (with the system's reason), OUT_OF_MEMORY on all ranks
+ * alike; INVALID_ARGUMENT, and errors as dtrain_broadcast_async.
+ */
+DTRAIN_API dtrain_status_t dtrain_optimizer_save(dtrain_optimizer_t *optimizer, const char *path,
+                                                 int in_shards);
+
+/*
+ * Loads what was saved, at this or another number of ranks, sharded or not, whichever way it was
+ * written: parameters, state, number of steps, loss scale. The parameters' names, types and shapes
+ * and the rule must be those of the save. `root` -1: every rank reads the file; otherwise rank
+ * `root` of the world alone does, and the others receive what it has read. A set that has not done
+ * a step yet also takes over the order in which gradients became ready.
+ *
+ * Collective, between steps; blocks. FILE (also for what differs from the save), MISMATCH when the
+ * ranks have read different saves, OUT_OF_MEMORY, on all ranks alike; INVALID_ARGUMENT, and errors
+ * as dtrain_broadcast_async. After an error parameters and state may be partly loaded, unless it is
+ * the save that cannot be read.
+ */
+DTRAIN_API dtrain_status_t dtrain_optimizer_load(dtrain_optimizer_t *optimizer, const char *path,
+                                                 int root);
+
+/* What an optimizer has come to. */
+typedef struct dtrain_optimizer_stats {
+    uint32_t struct_size;
+    uint32_t reserved;
+    int64_t state_bytes; /* of this rank, once there was a step or a load */
+    int64_t updated_ns;  /* in updates, over all steps */
+    int64_t gathered_ns; /* in waits for gathered parameters, over all steps */
+} dtrain_optimizer_stats_t;
+
+/* Fills in *stats, whose struct_size is set before. INVALID_ARGUMENT. Does not block. */
+DTRAIN_API dtrain_status_t dtrain_optimizer_get_stats(dtrain_optimizer_t *optimizer,
+                                                      dtrain_optimizer_stats_t *stats);
+
+/*
+ * Gives all ranks of the world the values (`data`, of which none is NULL) of n parameters on rank
+ * `root`, for programs without an optimizer. Names, types and shapes are those of a gradient set's
+ * creation, the same on all ranks. Blocks. Errors as dtrain_broadcast_async, for each parameter;
+ * the first is returned.
+ */
+DTRAIN_API dtrain_status_t dtrain_broadcast_params(const dtrain_param_t *params, int n, int root);
+
 /* ---- Process sets ------------------------------------------------------------------------ */
 
 /*

@@ -82,25 +82,30 @@ static dtrain_status_t check_names(const dt_grad_layout_t *layout)
     return status;
 }
 
-static dtrain_status_t take_order(dt_grad_layout_t *layout, const int32_t *order)
+dtrain_status_t dt_grad_order_check(const int32_t *order, int n)
 {
-    int n = layout->n;
     dtrain_status_t status = DTRAIN_OK;
     char *seen = dt_calloc((size_t)n + 1, 1);
     if (!seen)
         return no_memory();
     for (int i = 0; i < n && status == DTRAIN_OK; i++) {
-        int32_t index = order ? order[i] : n - 1 - i;
+        int32_t index = order[i];
         if (index < 0 || index >= n || seen[index])
             status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                              "the order of gradients has %d at place %d: not each of 0 to %d once",
                              (int)index, i, n - 1);
         else
             seen[index] = 1;
-        layout->order[i] = index;
     }
     dt_free(seen);
     return status;
+}
+
+static dtrain_status_t take_order(dt_grad_layout_t *layout, const int32_t *order)
+{
+    for (int i = 0; i < layout->n; i++)
+        layout->order[i] = order ? order[i] : layout->n - 1 - i;
+    return dt_grad_order_check(layout->order, layout->n);
 }
 
 /* The region of a parameter's types, made when there is none. -1: too many. */

@@ -56,6 +56,9 @@ dtrain_status_t dt_grad_layout_make(dt_grad_layout_t *layout, const dtrain_param
                                     const int32_t *order);
 void dt_grad_layout_free(dt_grad_layout_t *layout); /* nothing for one of zeros */
 
+/* OK when `order` has each of 0 to n - 1 once; else INVALID_ARGUMENT. */
+dtrain_status_t dt_grad_order_check(const int32_t *order, int n);
+
 /* The region that a block is in. */
 const dt_grad_region_t *dt_grad_region_of(const dt_grad_layout_t *layout, int64_t block);
 

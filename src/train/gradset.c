@@ -68,6 +68,7 @@ static dtrain_status_t make_slots(dtrain_gradset_t *set, const dtrain_param_t *p
         return no_memory();
     for (int i = 0; i < set->layout.n; i++) {
         set->slots[i].own = params[i].gradient;
+        set->slots[i].data = params[i].data;
         set->is_packed |= params[i].gradient != NULL;
     }
     return DTRAIN_OK;
@@ -173,6 +174,10 @@ static int nothing_is_in_flight(void *argument)
 
 dtrain_status_t dt_gradset_destroy(dtrain_gradset_t *set, int has_world)
 {
+    if (set->has_optimizer)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "gradient set '%.100s' has an optimizer, which has to be destroyed before",
+                       set->name);
     if (has_world) {
         dtrain_status_t status = dt_runtime_may_block(set->runtime, "dtrain_gradset_destroy");
         if (status != DTRAIN_OK)
@@ -196,7 +201,7 @@ void *dt_gradset_buffer(const dtrain_gradset_t *set, int index)
 
 /* ---- Between steps ------------------------------------------------------------------------ */
 
-static dtrain_status_t check_idle(const dtrain_gradset_t *set, const char *call)
+dtrain_status_t dt_gradset_check_idle(const dtrain_gradset_t *set, const char *call)
 {
     for (int i = 0; i < set->layout.n; i++) {
         if (atomic_load(&set->slots[i].marks) != 0)
@@ -212,7 +217,7 @@ dtrain_status_t dt_gradset_set_accumulation(dtrain_gradset_t *set, int passes)
     if (passes < 1 || passes > DT_GRAD_PASSES_MAX)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%d passes, not 1 to %d", passes,
                        DT_GRAD_PASSES_MAX);
-    dtrain_status_t status = check_idle(set, "dtrain_gradset_set_accumulation");
+    dtrain_status_t status = dt_gradset_check_idle(set, "dtrain_gradset_set_accumulation");
     if (status == DTRAIN_OK)
         set->passes = (uint32_t)passes;
     return status;
@@ -220,7 +225,7 @@ dtrain_status_t dt_gradset_set_accumulation(dtrain_gradset_t *set, int passes)
 
 dtrain_status_t dt_gradset_enable_sync(dtrain_gradset_t *set, int on)
 {
-    dtrain_status_t status = check_idle(set, "dtrain_gradset_sync_enable");
+    dtrain_status_t status = dt_gradset_check_idle(set, "dtrain_gradset_sync_enable");
     if (status == DTRAIN_OK)
         atomic_store(&set->is_off, !on);
     return status;

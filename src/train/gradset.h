@@ -28,6 +28,7 @@ typedef struct dt_grad_slot {
     _Atomic uint32_t marks;
     _Atomic int32_t when; /* [atomic] its place among those that are complete, until frozen */
     void *own;            /* [const] the caller's memory; NULL: the set's */
+    void *data;           /* [const] of the parameter, for an optimizer; or NULL */
     int was_missed;       /* [waiter] it was reported */
 } dt_grad_slot_t;
 
@@ -64,9 +65,11 @@ struct dtrain_gradset {
     /* Changed only between steps, by the thread that waits or configures. */
     dt_grad_plan_t plan;
     dt_grad_work_t *works; /* one a run */
+    int32_t *order;        /* of readiness, that the plan follows */
     int plan_number;
     int is_frozen;
     int is_sharded;
+    int has_optimizer;
     uint32_t passes;    /* marks that make a gradient complete */
     _Atomic int is_off; /* [atomic] marks do not count */
 
@@ -99,6 +102,9 @@ dtrain_status_t dt_gradset_enable_sync(dtrain_gradset_t *set, int on);
 void dt_gradset_describe(const dtrain_gradset_t *set, dtrain_gradset_stats_t *stats);
 
 /* ---- For the optimizer ------------------------------------------------------------------ */
+
+/* OK, or INVALID_ARGUMENT in the middle of a step; `call` is for the text. */
+dtrain_status_t dt_gradset_check_idle(const dtrain_gradset_t *set, const char *call);
 
 /* What is not complete takes part with zeros; then every run is begun. */
 dtrain_status_t dt_gradset_flush(dtrain_gradset_t *set);

@@ -270,6 +270,7 @@ dtrain_status_t dt_gradset_wait(dtrain_gradset_t *set)
 typedef struct planned {
     dt_grad_plan_t plan;
     dt_grad_work_t *works;
+    int32_t *order;
 } planned_t;
 
 static void drop(planned_t *planned)
@@ -279,14 +280,16 @@ static void drop(planned_t *planned)
         dt_free(planned->works[i].error);
     }
     dt_free(planned->works);
+    dt_free(planned->order);
     dt_grad_plan_free(&planned->plan);
 }
 
 void dt_gradset_drop_plan(dtrain_gradset_t *set)
 {
-    planned_t old = {.plan = set->plan, .works = set->works};
+    planned_t old = {.plan = set->plan, .works = set->works, .order = set->order};
     drop(&old);
     set->works = NULL;
+    set->order = NULL;
     memset(&set->plan, 0, sizeof set->plan);
 }
 
@@ -334,8 +337,12 @@ static dtrain_status_t prepare(dtrain_gradset_t *set, const int32_t *order, plan
     if (status != DTRAIN_OK)
         return status;
     const dt_grad_plan_t *plan = &planned->plan;
+    size_t n = (size_t)set->layout.n;
     planned->works = dt_calloc((size_t)plan->num_runs + 1, sizeof *planned->works);
-    int failed = !planned->works;
+    planned->order = dt_calloc(n + 1, sizeof *planned->order);
+    int failed = !planned->works || !planned->order;
+    if (planned->order)
+        memcpy(planned->order, order, n * sizeof *order);
     for (int i = 0; i < plan->num_runs && !failed; i++) {
         dt_grad_work_t *work = &planned->works[i];
         work->errand.run = submit_run;
@@ -368,6 +375,7 @@ static void commit(dtrain_gradset_t *set, planned_t *planned)
     dt_gradset_drop_plan(set);
     set->plan = planned->plan;
     set->works = planned->works;
+    set->order = planned->order;
     reset(set);
 }
 
@@ -406,30 +414,43 @@ static dtrain_status_t observe(const dtrain_gradset_t *set, int32_t *order)
     return DTRAIN_OK;
 }
 
-/* All take the first rank's order. A plan that cannot be made on one rank is made on none. */
-static dtrain_status_t freeze(dtrain_gradset_t *set)
+/* A plan that cannot be made on one rank is made on none. */
+static dtrain_status_t agree_on_plan(dtrain_gradset_t *set, const int32_t *order)
 {
-    size_t bytes = (size_t)set->layout.n * sizeof(int32_t);
-    int32_t *order = dt_calloc((size_t)set->layout.n + 1, sizeof *order);
     planned_t planned;
-    dtrain_status_t status =
-        order ? observe(set, order)
-              : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the order of gradients");
-    status = dt_talk_agree(&set->talk, status);
-    if (status == DTRAIN_OK && bytes > 0)
-        status = dt_talk_broadcast(&set->talk, order, bytes, set->talk.root);
-    if (status != DTRAIN_OK) {
-        dt_free(order);
-        return status;
-    }
-    status = prepare(set, order, &planned);
-    dt_free(order);
+    dtrain_status_t status = prepare(set, order, &planned);
     dtrain_status_t agreed = dt_talk_agree(&set->talk, status);
     if (agreed == DTRAIN_OK)
         commit(set, &planned);
     else if (status == DTRAIN_OK)
         drop(&planned);
     return agreed;
+}
+
+dtrain_status_t dt_gradset_adopt(dtrain_gradset_t *set, const int32_t *order)
+{
+    if (set->is_frozen)
+        return DTRAIN_OK;
+    dtrain_status_t status = agree_on_plan(set, order);
+    set->is_frozen = status == DTRAIN_OK;
+    return status;
+}
+
+/* All take the first rank's order. */
+static dtrain_status_t freeze(dtrain_gradset_t *set)
+{
+    size_t bytes = (size_t)set->layout.n * sizeof(int32_t);
+    int32_t *order = dt_calloc((size_t)set->layout.n + 1, sizeof *order);
+    dtrain_status_t status =
+        order ? observe(set, order)
+              : dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the order of gradients");
+    status = dt_talk_agree(&set->talk, status);
+    if (status == DTRAIN_OK && bytes > 0)
+        status = dt_talk_broadcast(&set->talk, order, bytes, set->talk.root);
+    if (status == DTRAIN_OK)
+        status = agree_on_plan(set, order);
+    dt_free(order);
+    return status;
 }
 
 dtrain_status_t dt_gradset_end_step(dtrain_gradset_t *set, dtrain_status_t status)

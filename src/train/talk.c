@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/status.h"
 
 static dtrain_status_t do_vector(const dt_talk_t *talk, dt_kind_t kind, void *values, int64_t count,
@@ -58,6 +59,30 @@ dtrain_status_t dt_talk_broadcast(const dt_talk_t *talk, void *bytes, size_t len
 {
     return do_vector(talk, DT_KIND_BROADCAST, bytes, (int64_t)length, DTRAIN_DTYPE_U8,
                      DTRAIN_OP_SUM, root);
+}
+
+dtrain_status_t dt_talk_gather(const dt_talk_t *talk, const void *rows, int64_t count,
+                               int64_t row_count, dtrain_dtype_t dtype, void *all, int64_t total)
+{
+    char name[256];
+    snprintf(name, sizeof name, "dtrain.%s.rows", talk->name);
+    const int64_t shape[2] = {count, row_count};
+    dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
+                              .ndim = 2,
+                              .name = name,
+                              .in = rows,
+                              .out = all,
+                              .out_bytes = total * row_count * (int64_t)dt_dtype_size(dtype),
+                              .shape = shape,
+                              .dtype = dtype};
+    dtrain_options_t options = {
+        .struct_size = sizeof options, .pset = talk->pset, .timeout_ms = talk->timeout_ms};
+    dt_submission_t submission = {.kind = DT_KIND_GATHER,
+                                  .tensor = &tensor,
+                                  .options = &options,
+                                  .root = talk->root,
+                                  .is_own = 1};
+    return dt_runtime_do(talk->runtime, &submission, talk->name);
 }
 
 /* An error on its way to the other ranks. */

@@ -28,6 +28,11 @@ dtrain_status_t dt_talk_reduce(const dt_talk_t *talk, void *values, int64_t coun
 /* The bytes of rank `root` of the world go to all. */
 dtrain_status_t dt_talk_broadcast(const dt_talk_t *talk, void *bytes, size_t length, int root);
 
+/* `count` rows of `row_count` elements of each rank go to `all` on the set's first rank, where
+ * there is room for `total` rows; elsewhere `all` is not looked at. */
+dtrain_status_t dt_talk_gather(const dt_talk_t *talk, const void *rows, int64_t count,
+                               int64_t row_count, dtrain_dtype_t dtype, void *all, int64_t total);
+
 /*
  * OK when `status` is OK on all ranks. Otherwise an error on all of them: that of the first rank
  * that has one, with its text, and where the world ends meanwhile the world's. `status` not OK: its
