@@ -167,7 +167,7 @@ void dataset_free(dataset_t *dataset)
     *dataset = (dataset_t){0};
 }
 
-void samples_gather(const samples_t *samples, const uint32_t *indices, int count, float *inputs,
+void samples_gather(const samples_t *samples, const int64_t *indices, int count, float *inputs,
                     uint8_t *labels)
 {
     const float scale = 1.0f / (255.0f * PIXEL_DEVIATION);

@@ -31,7 +31,7 @@ int dataset_synthesize(int features, int classes, uint64_t seed, dataset_t *out,
 void dataset_free(dataset_t *dataset);
 
 /* Copies `count` samples, normalised to about mean 0 and variance 1, row after row. */
-void samples_gather(const samples_t *samples, const uint32_t *indices, int count, float *inputs,
+void samples_gather(const samples_t *samples, const int64_t *indices, int count, float *inputs,
                     uint8_t *labels);
 
 /* A number that differs when two ranks hold different data. */

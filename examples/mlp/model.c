@@ -19,26 +19,17 @@ static void count_floats(const int *sizes, int count, int64_t *parameters, int64
     }
 }
 
-/* Deals the model's arrays out to the layers. */
+/* Deals the outputs and deltas out to the layers. */
 static void place_layers(model_t *model, const int *sizes)
 {
-    float *parameters = model->parameters;
-    float *gradients = model->gradients;
     float *work = model->work;
     for (int i = 0; i < model->layer_count; i++) {
         layer_t *layer = &model->layers[i];
-        size_t weights = (size_t)sizes[i] * (size_t)sizes[i + 1];
         size_t activations = (size_t)model->capacity * (size_t)sizes[i + 1];
         layer->inputs = sizes[i];
         layer->outputs = sizes[i + 1];
-        layer->weight = parameters;
-        layer->bias = parameters + weights;
-        layer->weight_gradient = gradients;
-        layer->bias_gradient = gradients + weights;
         layer->output = work;
         layer->delta = work + activations;
-        parameters += weights + (size_t)layer->outputs;
-        gradients += weights + (size_t)layer->outputs;
         work += 2 * activations;
     }
 }
@@ -52,13 +43,11 @@ int model_create(const int *sizes, int count, int capacity, model_t *out, mlp_er
     count_floats(sizes, count, &model.parameter_count, &row);
     size_t rows = (size_t)capacity;
     model.layers = calloc((size_t)model.layer_count, sizeof *model.layers);
-    model.parameters = calloc((size_t)model.parameter_count, sizeof(float));
-    model.gradients = calloc((size_t)model.parameter_count, sizeof(float));
     model.work = calloc(rows * 2 * (size_t)row, sizeof(float));
     model.inputs = calloc(rows * (size_t)sizes[0], sizeof(float));
     model.labels = calloc(rows, 1);
-    if (model.layers == NULL || model.parameters == NULL || model.gradients == NULL ||
-        model.work == NULL || model.inputs == NULL || model.labels == NULL) {
+    if (model.layers == NULL || model.work == NULL || model.inputs == NULL ||
+        model.labels == NULL) {
         model_free(&model);
         return mlp_fail(error, "no memory for a model of %" PRId64 " parameters",
                         model.parameter_count);
@@ -71,13 +60,11 @@ int model_create(const int *sizes, int count, int capacity, model_t *out, mlp_er
 void model_free(model_t *model)
 {
     free(model->layers);
-    free(model->parameters);
-    free(model->gradients);
     free(model->work);
     free(model->inputs);
     free(model->labels);
     model->layers = NULL;
-    model->parameters = model->gradients = model->work = model->inputs = NULL;
+    model->work = model->inputs = NULL;
     model->labels = NULL;
 }
 

@@ -6,12 +6,13 @@
 
 #include "error.h"
 
-/* One layer: output = input * weight + bias. Its arrays lie in the model's. */
+/* One layer: output = input * weight + bias. */
 typedef struct layer {
     int inputs;
     int outputs;
-    float *weight; /* inputs x outputs, as all matrices row after row */
-    float *bias;   /* outputs */
+    float
+        *weight; /* inputs x outputs, as all matrices row after row; the caller's, as the next 3 */
+    float *bias; /* outputs */
     float *weight_gradient;
     float *bias_gradient;
     float *output; /* rows x outputs; after ReLU, except in the last layer */
@@ -22,15 +23,14 @@ typedef struct model {
     int layer_count;
     layer_t *layers;
     int64_t parameter_count;
-    float *parameters; /* all layers' weights and biases, first layer first */
-    float *gradients;  /* in the same places */
-    float *work;       /* outputs and deltas */
-    float *inputs;     /* rows x inputs of the first layer: the caller fills it */
-    uint8_t *labels;   /* rows: so does the caller */
-    int capacity;      /* most rows at once */
+    float *work;     /* outputs and deltas */
+    float *inputs;   /* rows x inputs of the first layer: the caller fills it */
+    uint8_t *labels; /* rows: so does the caller */
+    int capacity;    /* most rows at once */
 } model_t;
 
-/* `sizes` are the units of `count` layers, the input being the first. Parameters are 0. */
+/* `sizes` are the units of `count` layers, the input being the first. The caller then gives each
+ * layer memory for its weights, biases and their gradients. */
 int model_create(const int *sizes, int count, int capacity, model_t *out, mlp_error_t *error);
 
 /* Nothing for a model_t of zeros. */

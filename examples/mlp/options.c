@@ -43,6 +43,8 @@ static const option_t table[] = {
      "                        (/usr/share/datasets/fashion-mnist)"},
     {"--synthetic", NULL, KIND_FLAG, FIELD(synthetic), 0, 0,
      "train on data made from the seed; any first and last layer will do"},
+    {"--sharded", NULL, KIND_FLAG, FIELD(sharded), 0, 0,
+     "each rank keeps the momentum of, and updates, its share of the parameters"},
     {"--help", NULL, KIND_FLAG, FIELD(help), 0, 0, "show this and stop"},
 };
 
@@ -198,8 +200,9 @@ void options_print_help(FILE *out, const char *program)
     }
     fprintf(out,
             "\nThe last line of the output is RESULT and a JSON object. comm ms is the time\n"
-            "from the first gradient's submission to the end of the last reduction in a step;\n"
-            "exposed is the part of it in which nothing is computed. Both are rank 0's.\n");
+            "from the start of the backward pass to the end of a step, in which gradients are\n"
+            "reduced and parameters updated; exposed is the part of it in which this rank only\n"
+            "waits. Both are rank 0's.\n");
 }
 
 int64_t options_global_batch(const options_t *options, int ranks)
@@ -224,8 +227,9 @@ int options_check_layers(const options_t *options, int features, int classes, ml
 
 uint64_t options_fingerprint(const options_t *options)
 {
-    const int64_t numbers[] = {options->batch, options->batch_per_rank, options->epochs,
-                               options->steps, options->seed,           options->synthetic};
+    const int64_t numbers[] = {options->batch,  options->batch_per_rank, options->epochs,
+                               options->steps,  options->seed,           options->synthetic,
+                               options->sharded};
     const double reals[] = {options->learning_rate, options->momentum};
     uint64_t sum = checksum_bytes(CHECKSUM_START, numbers, sizeof numbers);
     sum = checksum_bytes(sum, reals, sizeof reals);

@@ -21,6 +21,7 @@ typedef struct options {
     double momentum;
     const char *data; /* a folder; points into argv or to a constant */
     int synthetic;
+    int sharded; /* each rank updates its share of the parameters */
     int help;
 } options_t;
 

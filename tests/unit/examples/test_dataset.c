@@ -134,7 +134,7 @@ static void test_dataset_gather_picks_and_normalises(void **state)
     uint8_t pixels[] = {0, 255, 73, 73};
     uint8_t all_labels[] = {3, 7};
     samples_t samples = {.count = 2, .features = 2, .pixels = pixels, .labels = all_labels};
-    const uint32_t indices[] = {1, 0};
+    const int64_t indices[] = {1, 0};
     float inputs[4];
     uint8_t labels[2];
     samples_gather(&samples, indices, 2, inputs, labels);

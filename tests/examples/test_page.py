@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""test_operations_page.py PAGE COMPILE-COMMAND … -- RUN-COMMAND …
+"""test_page.py PAGE COUNT COMPILE-COMMAND … -- RUN-COMMAND …
 
 Takes every program out of a page, each followed by what it prints, compiles it and runs it. The
-lines may come in any order."""
+lines may come in any order. There are COUNT programs or more: a page
+of another form would have none."""
 
 import os
 import re
@@ -12,7 +13,7 @@ import tempfile
 
 PAGE = sys.argv[1]
 SPLIT = sys.argv.index("--")
-COMPILE, RUN = sys.argv[2:SPLIT], sys.argv[SPLIT + 1:]
+COMPILE, RUN = sys.argv[3:SPLIT], sys.argv[SPLIT + 1:]
 
 
 def programs():
@@ -36,7 +37,7 @@ def check(title, code, prints, folder):
     if done.returncode != 0:
         sys.exit(f"{title}: does not compile:\n{done.stderr}")
     done = subprocess.run([*RUN, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True)
+                          text=True, cwd=folder)
     if done.returncode != 0 or sorted(done.stdout.split("\n")) != sorted(prints.split("\n")):
         sys.exit(f"{title}: status {done.returncode}, printed\n{done.stdout}not\n{prints}"
                  f"stderr:\n{done.stderr}")
@@ -48,5 +49,5 @@ with tempfile.TemporaryDirectory() as scratch:
     for program_of_page in programs():
         check(*program_of_page, scratch)
         COUNT += 1
-if COUNT < 10:
-    sys.exit(f"only {COUNT} programs in {PAGE}")
+if COUNT < int(sys.argv[2]):
+    sys.exit(f"only {COUNT} programs in {PAGE}, not {sys.argv[2]}")
