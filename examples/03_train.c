@@ -33,12 +33,20 @@ static float make_sample(int64_t i, float x[2])
     return 3.0f * x[0] - 2.0f * x[1] + 1.0f;
 }
 
-int main(void)
-{
-    check(dtrain_init(NULL));
+/* What is learnt, and what the library needs for it. */
+typedef struct model {
+    dtrain_gradset_t *set;
+    dtrain_optimizer_t *optimizer;
+    float *weight, *bias; /* two, and one */
+    float *weight_gradient, *bias_gradient;
+} model_t;
 
-    /* The model: what is to be learnt, declared once. */
-    const int64_t two[1] = {2};
+/* Declares the parameters once. They and their gradients lie in the library's memory: so nothing
+ * has to be copied. They begin as zeros on all ranks; otherwise dtrain_optimizer_broadcast would
+ * give all ranks those of one. */
+static model_t declare(void)
+{
+    static const int64_t two[1] = {2};
     const dtrain_param_t params[2] = {
         {.struct_size = sizeof params[0],
          .name = "weight",
@@ -46,53 +54,57 @@ int main(void)
          .shape = two,
          .dtype = DTRAIN_DTYPE_F32},
         {.struct_size = sizeof params[1], .name = "bias", .dtype = DTRAIN_DTYPE_F32}};
-    dtrain_gradset_desc_t set_desc = {.struct_size = sizeof set_desc, .op = DTRAIN_OP_SUM};
-    dtrain_gradset_t *set;
-    check(dtrain_gradset_create(&set_desc, params, 2, &set));
-    dtrain_optimizer_desc_t optimizer_desc = {
-        .struct_size = sizeof optimizer_desc, .rule = DTRAIN_RULE_SGD, .momentum = 0.9};
-    dtrain_optimizer_t *optimizer;
-    check(dtrain_optimizer_create(set, &optimizer_desc, &optimizer));
+    dtrain_gradset_desc_t set = {.struct_size = sizeof set, .op = DTRAIN_OP_SUM};
+    dtrain_optimizer_desc_t optimizer = {
+        .struct_size = sizeof optimizer, .rule = DTRAIN_RULE_SGD, .momentum = 0.9};
+    model_t model;
+    check(dtrain_gradset_create(&set, params, 2, &model.set));
+    check(dtrain_optimizer_create(model.set, &optimizer, &model.optimizer));
+    check(dtrain_optimizer_param(model.optimizer, 0, (void **)&model.weight));
+    check(dtrain_optimizer_param(model.optimizer, 1, (void **)&model.bias));
+    check(dtrain_gradset_buffer(model.set, 0, (void **)&model.weight_gradient));
+    check(dtrain_gradset_buffer(model.set, 1, (void **)&model.bias_gradient));
+    return model;
+}
 
-    /* The library's memory: nothing has to be copied. Parameters begin as zeros on all ranks;
-     * dtrain_optimizer_broadcast would give all ranks those of one. */
-    float *weight, *bias, *weight_gradient, *bias_gradient;
-    check(dtrain_optimizer_param(optimizer, 0, (void **)&weight));
-    check(dtrain_optimizer_param(optimizer, 1, (void **)&bias));
-    check(dtrain_gradset_buffer(set, 0, (void **)&weight_gradient));
-    check(dtrain_gradset_buffer(set, 1, (void **)&bias_gradient));
+static void step(const model_t *model, const int64_t *samples, const dtrain_batch_t *batch)
+{
+    model->weight_gradient[0] = model->weight_gradient[1] = *model->bias_gradient = 0;
+    for (int64_t i = 0; i < batch->count; i++) {
+        float x[2], y = make_sample(samples[i], x);
+        float error = model->weight[0] * x[0] + model->weight[1] * x[1] + *model->bias - y;
+        /* Of the whole batch's mean: the ranks' gradients add up. */
+        float slope = 2.0f * error / (float)batch->global_count;
+        model->weight_gradient[0] += slope * x[0];
+        model->weight_gradient[1] += slope * x[1];
+        *model->bias_gradient += slope;
+    }
+    check(dtrain_gradset_ready(model->set, 1, NULL));
+    check(dtrain_gradset_ready(model->set, 0, NULL));
+    check(dtrain_optimizer_step(model->optimizer, 0.05, NULL));
+}
 
-    dtrain_sampler_desc_t sampler_desc = {.struct_size = sizeof sampler_desc,
-                                          .num_samples = SAMPLES,
-                                          .global_batch = BATCH,
-                                          .seed = 1};
+int main(void)
+{
+    check(dtrain_init(NULL));
+    model_t model = declare();
+    dtrain_sampler_desc_t desc = {
+        .struct_size = sizeof desc, .num_samples = SAMPLES, .global_batch = BATCH, .seed = 1};
     dtrain_sampler_t *sampler;
-    check(dtrain_sampler_create(&sampler_desc, &sampler));
+    check(dtrain_sampler_create(&desc, &sampler));
     int64_t samples[BATCH];
     dtrain_batch_t batch = {.struct_size = sizeof batch};
     for (;;) {
         check(dtrain_sampler_next(sampler, samples, BATCH, &batch));
         if (batch.epoch == EPOCHS)
             break;
-        weight_gradient[0] = weight_gradient[1] = *bias_gradient = 0;
-        for (int64_t i = 0; i < batch.count; i++) {
-            float x[2], y = make_sample(samples[i], x);
-            float error = weight[0] * x[0] + weight[1] * x[1] + *bias - y;
-            /* Of the whole batch's mean: the ranks' gradients add up. */
-            float slope = 2.0f * error / (float)batch.global_count;
-            weight_gradient[0] += slope * x[0];
-            weight_gradient[1] += slope * x[1];
-            *bias_gradient += slope;
-        }
-        check(dtrain_gradset_ready(set, 1, NULL));
-        check(dtrain_gradset_ready(set, 0, NULL));
-        check(dtrain_optimizer_step(optimizer, 0.05, NULL));
+        step(&model, samples, &batch);
     }
     if (dtrain_rank() == 0)
-        printf("y = %.3f x0 %+.3f x1 %+.3f\n", weight[0], weight[1], *bias);
+        printf("y = %.3f x0 %+.3f x1 %+.3f\n", model.weight[0], model.weight[1], *model.bias);
 
     dtrain_sampler_destroy(sampler);
-    dtrain_optimizer_destroy(optimizer);
-    dtrain_gradset_destroy(set);
+    dtrain_optimizer_destroy(model.optimizer);
+    dtrain_gradset_destroy(model.set);
     return dtrain_shutdown() != DTRAIN_OK;
 }

@@ -1058,6 +1058,7 @@ DTRAIN_API dtrain_status_t dtrain_gradset_get_stats(dtrain_gradset_t *set,
  * Unsharded, every rank updates all parameters. Sharded, each rank of n keeps the state of 1/n of
  * the parameters and updates these: gradients are reduced to shares, and updated parameters are
  * gathered, which moves as many bytes as an allreduce. Both give the same parameters, bit for bit.
+ * Each share is needed, so a sharded step fails while a rank has joined.
  *
  * Parameters whose `data` the set's creation was given stay there; sharded, they are copied to and
  * from the library's memory in each step. For others the library has memory, shared within the

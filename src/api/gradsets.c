@@ -1,22 +1,27 @@
 /* gradsets.c - gradient sets: dtrain.h says what each function does. */
-#include "train/gradset.h"
+#include "api/gradsets.h"
 
 #include "api/world.h"
 #include "base/status.h"
+#include "train/gradset.h"
 
-/* Enters the world that the set is of; dt_api_leave must follow, unless the answer is an error. */
-static dtrain_status_t enter(const dtrain_gradset_t *set)
+dtrain_status_t dt_api_enter_set(const dtrain_gradset_t *set, const char *what)
 {
     dtrain_status_t status = DTRAIN_OK;
     if (!set)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the gradient set is NULL");
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the %s is NULL", what);
     if (!dt_api_enter(&status))
         return status;
     if (set->generation == dt_api_generation())
         return DTRAIN_OK;
     dt_api_leave();
     return dt_fail(DTRAIN_ERR_NOT_INITIALIZED,
-                   "the gradient set was made before dtrain_shutdown: make it again");
+                   "the %s was made before dtrain_shutdown: make it again", what);
+}
+
+static dtrain_status_t enter(const dtrain_gradset_t *set)
+{
+    return dt_api_enter_set(set, "gradient set");
 }
 
 static dtrain_status_t leave(dtrain_status_t status)

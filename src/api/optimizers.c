@@ -1,31 +1,15 @@
 /* optimizers.c - optimizers: dtrain.h says what each function does. */
 #include "train/optimizer.h"
 
+#include "api/gradsets.h"
 #include "api/world.h"
 #include "base/status.h"
 #include "train/broadcast.h"
 #include "train/optimizer_state.h"
 
-/* Enters the world that the optimizer's set is of; leave must follow, unless the answer is an
- * error.
- */
-static dtrain_status_t enter(const dtrain_gradset_t *set, const char *what)
-{
-    dtrain_status_t status = DTRAIN_OK;
-    if (!set)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "the %s is NULL", what);
-    if (!dt_api_enter(&status))
-        return status;
-    if (set->generation == dt_api_generation())
-        return DTRAIN_OK;
-    dt_api_leave();
-    return dt_fail(DTRAIN_ERR_NOT_INITIALIZED,
-                   "the %s was made before dtrain_shutdown: make it again", what);
-}
-
 static dtrain_status_t enter_own(const dtrain_optimizer_t *optimizer)
 {
-    return enter(optimizer ? optimizer->set : NULL, "optimizer");
+    return dt_api_enter_set(optimizer ? optimizer->set : NULL, "optimizer");
 }
 
 static dtrain_status_t leave(dtrain_status_t status)
@@ -37,7 +21,7 @@ static dtrain_status_t leave(dtrain_status_t status)
 dtrain_status_t dtrain_optimizer_create(dtrain_gradset_t *set, const dtrain_optimizer_desc_t *desc,
                                         dtrain_optimizer_t **optimizer)
 {
-    dtrain_status_t status = enter(set, "gradient set");
+    dtrain_status_t status = dt_api_enter_set(set, "gradient set");
     return status == DTRAIN_OK ? leave(dt_optimizer_create(set, desc, optimizer)) : status;
 }
 

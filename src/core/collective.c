@@ -96,6 +96,11 @@ void dt_collective_fill(dt_collective_t *collective, const dt_operation_t *opera
         collective->counts = counts;
         share_out(counts, signature, ranks.size);
         break;
+    case DT_KIND_COLLECT:
+        collective->kind = DT_ALLGATHER;
+        collective->counts = counts;
+        share_out(counts, signature, ranks.size);
+        break;
     case DT_KIND_ALLGATHER: {
         int64_t row_count = dt_signature_row_count(signature);
         collective->kind = DT_ALLGATHER;

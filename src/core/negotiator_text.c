@@ -73,6 +73,12 @@ int dt_tally_describe_absence(const dt_tally_t *tally, const dt_variant_t *agree
                  dt_rank_set_describe(&tally->absent, 0, ranks, sizeof ranks));
         return 1;
     }
+    if (signature->kind == DT_KIND_COLLECT) {
+        snprintf(text, cap, "%s %s: each rank has a part of it, and some have joined: %s",
+                 dt_tally_kind(tally), dt_tally_what(tally, what),
+                 dt_rank_set_describe(&tally->absent, 0, ranks, sizeof ranks));
+        return 1;
+    }
     if (signature->codec[0] && !dt_codec_is_own(signature->codec)) {
         snprintf(text, cap,
                  "%s %s: codec %s is the program's own, and not known where a rank has joined: %s",

@@ -29,7 +29,7 @@ int dt_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
 /* What this rank reads and writes, in bytes. */
 typedef struct extent {
     int64_t in, out;
-    int64_t place; /* of the output in the input, in place */
+    int64_t place; /* of the output in the input, in place; negative where it is the other way */
 } extent_t;
 
 static int64_t element_bytes(const dt_operation_t *operation)
@@ -60,6 +60,10 @@ static extent_t find_extent(const dt_operation_t *operation, int rank, int size)
         extent.place = dt_rows_before(signature->shape[0], size, rank) * row_bytes;
         if (signature->kind == DT_KIND_SCATTER && !is_root)
             extent.in = 0;
+        break;
+    case DT_KIND_COLLECT:
+        extent.in = dt_rows_of(signature->shape[0], size, rank) * row_bytes;
+        extent.place = -dt_rows_before(signature->shape[0], size, rank) * row_bytes;
         break;
     case DT_KIND_TRANSFER:
         extent.in = is_root ? operation->bytes : 0;
@@ -245,6 +249,8 @@ dtrain_status_t dt_operand_fill(dt_operation_t *operation, const dt_submission_t
     }
     extent_t extent = find_extent(operation, rank, size);
     if (dt_kind_traits(signature->kind)->deals_rows)
-        operation->out_rows = dt_rows_of(signature->shape[0], size, rank);
+        operation->out_rows = signature->kind == DT_KIND_COLLECT
+                                  ? signature->shape[0]
+                                  : dt_rows_of(signature->shape[0], size, rank);
     return check_buffers(operation, tensor->name, &extent);
 }

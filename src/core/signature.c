@@ -31,6 +31,7 @@ const dt_kind_traits_t *dt_kind_traits(uint8_t kind)
                             .reduces = 1,
                             .deals_rows = 1,
                             .is_sized = 1},
+        [DT_KIND_COLLECT] = {.name = "collect", .deals_rows = 1},
         [DT_KIND_JOIN] = {.name = "join", .is_control = 1},
         [DT_KIND_PSET_ADD] = {.name = "dtrain_pset_add", .is_control = 1},
         [DT_KIND_PSET_REMOVE] = {.name = "dtrain_pset_remove", .is_control = 1},

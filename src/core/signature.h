@@ -21,10 +21,12 @@ typedef enum dt_kind {
     DT_KIND_JOIN = 11,
     DT_KIND_PSET_ADD = 12,
     DT_KIND_PSET_REMOVE = 13,
-    DT_KIND_SPARSE = 14 /* an allreduce of some rows */
+    DT_KIND_SPARSE = 14, /* an allreduce of some rows */
+    DT_KIND_COLLECT =
+        15 /* the reverse of a scatter, to all: an allgather whose rows all ranks know */
 } dt_kind_t;
 
-#define DT_KIND_LAST DT_KIND_SPARSE
+#define DT_KIND_LAST DT_KIND_COLLECT
 
 /* What kinds have in common. */
 typedef struct dt_kind_traits {

@@ -109,22 +109,22 @@ static dtrain_status_t begin_gather(dtrain_optimizer_t *optimizer, int run)
     dt_optimizer_part_t *part = &optimizer->parts[run];
     const dt_grad_run_t *blocks = &set->plan.runs[run];
     const dt_grad_region_t *region = dt_grad_region_of(&set->layout, blocks->first_block);
-    int64_t first = blocks->first_block * DT_NORM_BLOCK;
-    int64_t shape[2] = {(part->end - part->begin) / DT_NORM_BLOCK, DT_NORM_BLOCK};
+    const uint8_t *values = optimizer->memory;
+    int64_t shape[2] = {blocks->num_blocks, DT_NORM_BLOCK};
     copy_own(optimizer, part->begin, part->end, 0);
     dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
                               .ndim = 2,
                               .name = part->name,
-                              .in = optimizer->memory + dt_grad_param_offset(region, part->begin),
-                              .out = optimizer->memory + dt_grad_param_offset(region, first),
-                              .out_bytes = blocks->num_blocks * DT_NORM_BLOCK *
-                                           (int64_t)dt_dtype_size(region->param_dtype),
+                              .in = values + dt_grad_param_offset(region, part->begin),
+                              .out =
+                                  optimizer->memory +
+                                  dt_grad_param_offset(region, blocks->first_block * DT_NORM_BLOCK),
                               .shape = shape,
                               .dtype = region->param_dtype};
     dtrain_options_t options = {
         .struct_size = sizeof options, .pset = set->talk.pset, .timeout_ms = set->timeout_ms};
     dt_submission_t submission = {
-        .kind = DT_KIND_ALLGATHER, .tensor = &tensor, .options = &options, .is_own = 1};
+        .kind = DT_KIND_COLLECT, .tensor = &tensor, .options = &options, .is_own = 1};
     return dt_runtime_submit(set->runtime, &submission, &part->gather);
 }
 

@@ -18,10 +18,7 @@ static dtrain_status_t do_vector(const dt_talk_t *talk, dt_kind_t kind, void *va
                               .out = values,
                               .shape = &count,
                               .dtype = dtype};
-    dtrain_options_t options = {.struct_size = sizeof options,
-                                .op = op,
-                                .pset = talk->pset,
-                                .timeout_ms = talk->timeout_ms};
+    dtrain_options_t options = {.struct_size = sizeof options, .op = op, .pset = talk->pset};
     dt_submission_t submission = {
         .kind = kind, .tensor = &tensor, .options = &options, .root = root, .is_own = 1};
     return dt_runtime_do(talk->runtime, &submission, talk->name);
@@ -75,8 +72,7 @@ dtrain_status_t dt_talk_gather(const dt_talk_t *talk, const void *rows, int64_t 
                               .out_bytes = total * row_count * (int64_t)dt_dtype_size(dtype),
                               .shape = shape,
                               .dtype = dtype};
-    dtrain_options_t options = {
-        .struct_size = sizeof options, .pset = talk->pset, .timeout_ms = talk->timeout_ms};
+    dtrain_options_t options = {.struct_size = sizeof options, .pset = talk->pset};
     dt_submission_t submission = {.kind = DT_KIND_GATHER,
                                   .tensor = &tensor,
                                   .options = &options,

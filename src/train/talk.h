@@ -14,7 +14,6 @@ typedef struct dt_talk {
     int root;         /* the rank of the world that is the set's first */
     int rank, size;   /* in the set */
     const char *name; /* of the operations, without "dtrain." */
-    int32_t timeout_ms;
 } dt_talk_t;
 
 /* INVALID_ARGUMENT for a set that does not exist, or that this rank is not in. */

@@ -463,6 +463,41 @@ static void test_optimizer_whose_gradients_fail_leaves_parameters_and_goes_on(vo
     engine_run(3, NULL, stay_away, &training);
 }
 
+/* A rank that has joined is missed where each has a share, and nowhere else. */
+static void join_early(engine_rank_t *self)
+{
+    const training_t *training = self->argument;
+    dtrain_gradset_t *set = make_set(self, training);
+    dtrain_optimizer_t *optimizer = NULL;
+    int last, is_sharded = training->desc.sharded;
+    if (!set || !ENGINE_OK(self, dt_optimizer_create(set, &training->desc, &optimizer)))
+        return;
+    for (int step = 0; step < 3 && (step < 2 || self->rank > 0); step++) {
+        for (int i = 0; i < MODEL_PARAMS; i++) {
+            write_gradient(set, training, self->rank, step, i);
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        }
+        dtrain_status_t status = dt_optimizer_step(optimizer, 1e-3, NULL);
+        int is_missed = step == 2 && is_sharded;
+        ENGINE_STATUS(self, status, is_missed ? DTRAIN_ERR_INVALID_ARGUMENT : DTRAIN_OK);
+        if (is_missed)
+            ENGINE_TEXT(self, dt_last_error(), "some have joined: rank 0");
+    }
+    ENGINE_OK(self, engine_join(self, DTRAIN_PSET_WORLD, &last));
+    dt_optimizer_destroy(optimizer, 1);
+    ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_optimizer_sharded_says_that_a_rank_has_joined(void **state)
+{
+    (void)state;
+    static training_t training;
+    training = plain(DTRAIN_RULE_ADAM);
+    engine_run(3, NULL, join_early, &training);
+    training.desc.sharded = 1;
+    engine_run(3, NULL, join_early, &training);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_optimizer_that_one_rank_is_refused_fails_on_all),
         cmocka_unit_test(test_optimizer_of_integers_is_unsupported),
         cmocka_unit_test(test_optimizer_whose_gradients_fail_leaves_parameters_and_goes_on),
+        cmocka_unit_test(test_optimizer_sharded_says_that_a_rank_has_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
