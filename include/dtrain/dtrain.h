@@ -1007,6 +1007,20 @@ DTRAIN_API dtrain_status_t dtrain_gradset_wait(dtrain_gradset_t *set);
 DTRAIN_API dtrain_status_t dtrain_gradset_wait_one(dtrain_gradset_t *set, int index);
 
 /*
+ * After a step's wait: multiplies all gradients by max_norm / norm where their global norm (the
+ * root of the sum of all squares, of all gradients together) is larger than max_norm. *norm
+ * receives it as it was before; it has the same bits on all ranks, and is NaN, with nothing
+ * changed, when a gradient is not finite. For programs that update parameters themselves: an
+ * optimizer's max_norm costs less.
+ *
+ * Collective, with the same max_norm; blocks. INVALID_ARGUMENT (max_norm not above 0, norm NULL, in
+ * the middle of a step), UNSUPPORTED (gradients of integers), on all ranks alike; else as
+ * dtrain_allreduce.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_clip(dtrain_gradset_t *set, double max_norm,
+                                               double *norm);
+
+/*
  * From now on a step has `passes` passes (at first 1): a gradient is ready when it was marked as
  * often. The program adds each pass's gradient to what is in its memory, and so lets the first pass
  * overwrite, or clears it. The same on all ranks. INVALID_ARGUMENT for less than 1 or more than

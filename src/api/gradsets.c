@@ -3,6 +3,7 @@
 
 #include "api/world.h"
 #include "base/status.h"
+#include "train/grad_norm.h"
 #include "train/gradset.h"
 
 dtrain_status_t dt_api_enter_set(const dtrain_gradset_t *set, const char *what)
@@ -133,6 +134,12 @@ dtrain_status_t dtrain_gradset_wait_one(dtrain_gradset_t *set, int index)
         return status;
     status = has(set, index) ? dt_gradset_wait_one(set, index) : has_not(set, index);
     return leave(status);
+}
+
+dtrain_status_t dtrain_gradset_clip(dtrain_gradset_t *set, double max_norm, double *norm)
+{
+    dtrain_status_t status = enter(set);
+    return status == DTRAIN_OK ? leave(dt_grad_clip(set, max_norm, norm)) : status;
 }
 
 dtrain_status_t dtrain_gradset_set_accumulation(dtrain_gradset_t *set, int passes)

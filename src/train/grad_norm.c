@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/fp_mode.h"
+#include "base/status.h"
+#include "reduce/half.h"
 
 /* The sums of the blocks that are this rank's to sum. */
 static void sum_shares(const dtrain_gradset_t *set, double *sums)
@@ -23,8 +26,21 @@ static void sum_shares(const dtrain_gradset_t *set, double *sums)
     }
 }
 
-dtrain_status_t dt_grad_norm(dtrain_gradset_t *set, double *sums, double *norm, int *finite)
+dtrain_status_t dt_grad_norm_prepare(dtrain_gradset_t *set)
 {
+    void *memory = NULL;
+    if (set->sums)
+        return DTRAIN_OK;
+    dtrain_status_t status = dt_user_memory_alloc(
+        &set->runtime->memory, (size_t)set->layout.num_blocks * sizeof *set->sums,
+        DTRAIN_DEVICE_CPU, &memory);
+    set->sums = memory;
+    return status;
+}
+
+dtrain_status_t dt_grad_norm(dtrain_gradset_t *set, double *norm, int *finite)
+{
+    double *sums = set->sums;
     int64_t num_blocks = set->layout.num_blocks;
     memset(sums, 0, (size_t)num_blocks * sizeof *sums);
     sum_shares(set, sums);
@@ -43,5 +59,79 @@ dtrain_status_t dt_grad_norm(dtrain_gradset_t *set, double *sums, double *norm, 
         dt_norm_append(&total, &block);
     }
     *norm = sqrt(dt_norm_total(&total));
+    return DTRAIN_OK;
+}
+
+double dt_clip_factor(double norm, double max_norm)
+{
+    /* As torch has it, so that a training from there goes on as it was. */
+    return max_norm > 0 && norm > max_norm ? max_norm / (norm + 1e-6) : 1;
+}
+
+/* Multiplies in the type itself, or in float32 where that is wider. */
+static void scale(dtrain_dtype_t dtype, void *values, int64_t count, double factor)
+{
+    float *singles = values;
+    double *doubles = values;
+    uint16_t *halves = values;
+    float single = (float)factor;
+    for (int64_t i = 0; i < count && dtype == DTRAIN_DTYPE_F32; i++)
+        singles[i] *= single;
+    for (int64_t i = 0; i < count && dtype == DTRAIN_DTYPE_F64; i++)
+        doubles[i] *= factor;
+    for (int64_t i = 0; i < count && dtype == DTRAIN_DTYPE_F16; i++)
+        halves[i] = dt_f32_to_f16(dt_f16_to_f32(halves[i]) * single);
+    for (int64_t i = 0; i < count && dtype == DTRAIN_DTYPE_BF16; i++)
+        halves[i] = dt_f32_to_bf16(dt_bf16_to_f32(halves[i]) * single);
+}
+
+static void scale_all(dtrain_gradset_t *set, double factor)
+{
+    dt_fp_mode_t mode = dt_fp_mode_enter();
+    for (int i = 0; i < set->layout.num_regions; i++) {
+        const dt_grad_region_t *region = &set->layout.regions[i];
+        scale(region->dtype, set->memory + region->offset, region->num_blocks * DT_NORM_BLOCK,
+              factor);
+    }
+    for (int i = 0; i < set->layout.n; i++) {
+        const dt_grad_slice_t *slice = &set->layout.slices[i];
+        if (set->slots[i].own)
+            scale(set->layout.regions[slice->region].dtype, set->slots[i].own, slice->count,
+                  factor);
+    }
+    dt_fp_mode_leave(mode);
+}
+
+static dtrain_status_t prepare_clip(dtrain_gradset_t *set, double max_norm, const double *norm)
+{
+    dtrain_status_t status = dt_gradset_check_idle(set, "dtrain_gradset_clip");
+    if (status == DTRAIN_OK && (!(max_norm > 0) || !norm))
+        status =
+            dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                    "dtrain_gradset_clip: max_norm is %g, not above 0, or norm is NULL", max_norm);
+    for (int i = 0; i < set->layout.num_regions && status == DTRAIN_OK; i++) {
+        if (!dt_dtype_is_float(set->layout.regions[i].dtype))
+            status = dt_fail(DTRAIN_ERR_UNSUPPORTED, "dtrain_gradset_clip: gradients of %s",
+                             dt_dtype_name(set->layout.regions[i].dtype));
+    }
+    return status == DTRAIN_OK ? dt_grad_norm_prepare(set) : status;
+}
+
+dtrain_status_t dt_grad_clip(dtrain_gradset_t *set, double max_norm, double *norm)
+{
+    double found;
+    int finite;
+    dtrain_status_t status = dt_runtime_may_block(set->runtime, "dtrain_gradset_clip");
+    if (status != DTRAIN_OK)
+        return status;
+    status = dt_talk_agree(&set->talk, prepare_clip(set, max_norm, norm));
+    if (status == DTRAIN_OK)
+        status = dt_grad_norm(set, &found, &finite);
+    if (status != DTRAIN_OK)
+        return status;
+    double factor = finite ? dt_clip_factor(found, max_norm) : 1;
+    if (factor != 1)
+        scale_all(set, factor);
+    *norm = finite ? found : (double)NAN;
     return DTRAIN_OK;
 }

@@ -117,8 +117,10 @@ static dtrain_status_t agree_on_id(dtrain_gradset_t *set)
 
 static void free_set(dtrain_gradset_t *set, int has_world)
 {
-    if (has_world)
+    if (has_world) {
         dt_user_memory_free(&set->runtime->memory, set->memory);
+        dt_user_memory_free(&set->runtime->memory, set->sums);
+    }
     dt_gradset_drop_plan(set);
     dt_grad_layout_free(&set->layout);
     dt_free(set->slots);

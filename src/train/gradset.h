@@ -70,6 +70,8 @@ struct dtrain_gradset {
     int is_frozen;
     int is_sharded;
     int has_optimizer;
+    double
+        *sums; /* a number a block, for the norm (grad_norm.h), in the library's memory; or NULL */
     uint32_t passes;    /* marks that make a gradient complete */
     _Atomic int is_off; /* [atomic] marks do not count */
 

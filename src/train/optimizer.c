@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "reduce/half.h"
+#include "train/grad_norm.h"
 
 /* Arrays of state begin on borders of so many bytes. */
 #define ALIGNMENT 64
@@ -128,19 +129,6 @@ static dtrain_status_t place_params(dtrain_optimizer_t *optimizer)
     return status;
 }
 
-static dtrain_status_t make_sums(dtrain_optimizer_t *optimizer)
-{
-    dtrain_gradset_t *set = optimizer->set;
-    void *memory = NULL;
-    if (!dt_optimizer_needs_norm(optimizer))
-        return DTRAIN_OK;
-    size_t bytes = (size_t)set->layout.num_blocks * sizeof(double);
-    dtrain_status_t status =
-        dt_user_memory_alloc(&set->runtime->memory, bytes, DTRAIN_DEVICE_CPU, &memory);
-    optimizer->sums = memory;
-    return status;
-}
-
 static dtrain_status_t fill(dtrain_optimizer_t *optimizer, const dtrain_optimizer_desc_t *desc)
 {
     dtrain_status_t status = check_desc(desc);
@@ -167,7 +155,9 @@ static dtrain_status_t fill(dtrain_optimizer_t *optimizer, const dtrain_optimize
         status = check_types(optimizer);
     if (status == DTRAIN_OK)
         status = place_params(optimizer);
-    return status == DTRAIN_OK ? make_sums(optimizer) : status;
+    if (status == DTRAIN_OK && dt_optimizer_needs_norm(optimizer))
+        status = dt_grad_norm_prepare(set);
+    return status;
 }
 
 /* Settings of which each rank's have to be the first rank's. */
@@ -236,10 +226,8 @@ static void drop_parts(dtrain_optimizer_t *optimizer)
 
 void dt_optimizer_free(dtrain_optimizer_t *optimizer, int has_world)
 {
-    if (has_world) {
+    if (has_world)
         dt_user_memory_free(&optimizer->set->runtime->memory, optimizer->memory);
-        dt_user_memory_free(&optimizer->set->runtime->memory, optimizer->sums);
-    }
     drop_parts(optimizer);
     dt_free(optimizer->data);
     dt_free(optimizer);

@@ -42,8 +42,7 @@ struct dtrain_optimizer {
     int is_packed;                 /* [const] some lie in the caller's memory */
     dt_optimizer_part_t *parts;    /* one a run of the frozen plan; NULL before */
     int num_parts;
-    void *arena;  /* all state */
-    double *sums; /* [const] scratch for the norm, in the library's memory; or NULL */
+    void *arena;                                  /* all state */
     int64_t state_bytes, updated_ns, gathered_ns; /* statistics */
     int64_t step;                                 /* that changed the parameters */
     int64_t seen;                                 /* steps of the set that were taken */

@@ -230,15 +230,15 @@ static void move_loss_scale(dtrain_optimizer_t *optimizer, int is_good)
 static dtrain_status_t measure(dtrain_optimizer_t *optimizer, pace_t *pace,
                                dtrain_step_info_t *info)
 {
-    double norm, scale = 1 / optimizer->loss_scale, most = optimizer->desc.max_norm;
+    double norm, scale = 1 / optimizer->loss_scale;
     int finite;
-    dtrain_status_t status = dt_grad_norm(optimizer->set, optimizer->sums, &norm, &finite);
+    dtrain_status_t status = dt_grad_norm(optimizer->set, &norm, &finite);
     if (status != DTRAIN_OK)
         return status;
     info->norm = norm * scale;
     info->skipped = !finite || !isfinite(norm);
-    if (!info->skipped && most > 0 && info->norm > most)
-        info->clip = most / (info->norm + 1e-6);
+    if (!info->skipped)
+        info->clip = dt_clip_factor(info->norm, optimizer->desc.max_norm);
     pace->scale = scale * info->clip;
     return DTRAIN_OK;
 }

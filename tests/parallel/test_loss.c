@@ -1,8 +1,8 @@
 /*
- * test_loss exit|kill|abort|first|busy|stop FILE
+ * test_loss exit|kill|abort|first|busy|train|stop FILE
  * The last rank (first: rank 0) goes down with operations pending on the others, in the way that
- * the argument says; busy: while all move data. mpirun reports a failure then, and may lose what is
- * written to stderr, so each survivor adds a line to the file; survivors.sh counts them.
+ * the argument says; busy, train: while all move data. mpirun reports a failure then, and may lose
+ * what is written to stderr, so each survivor adds a line to the file; survivors.sh counts them.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -96,19 +96,25 @@ static void lose(const char *how, int who)
         survive(how, who, handles, NUM);
 }
 
-/* A child of the rank kills it while all of them are at work. */
+/* A child of the rank kills it in a moment. */
+static void die_soon(int who)
+{
+    const struct timespec moment = {.tv_nsec = 100000000};
+    if (dtrain_rank() != who || fork() != 0)
+        return;
+    nanosleep(&moment, NULL);
+    kill(getppid(), SIGKILL);
+    _exit(0);
+}
+
+/* While all of them are at work. */
 static void lose_busy(int who)
 {
     enum { COUNT = 1 << 20, TURNS = 100000 };
     static float values[COUNT];
     dtrain_status_t status = DTRAIN_OK;
     char text[64];
-    if (dtrain_rank() == who && fork() == 0) {
-        const struct timespec moment = {.tv_nsec = 100000000};
-        nanosleep(&moment, NULL);
-        kill(getppid(), SIGKILL);
-        _exit(0);
-    }
+    die_soon(who);
     for (int i = 0; i < TURNS && status == DTRAIN_OK; i++)
         status = dtrain_allreduce("busy", values, values, i % 2 ? COUNT : 100, DTRAIN_DTYPE_F32,
                                   DTRAIN_OP_SUM);
@@ -116,6 +122,51 @@ static void lose_busy(int who)
     expect_end(status, DTRAIN_ERR_RANK_LOST, text);
     check_last_doing();
     expect_end(dtrain_shutdown(), DTRAIN_ERR_RANK_LOST, text);
+}
+
+/* While all of them train, with parameters that each updates its share of. */
+static void lose_training(int who)
+{
+    enum { TURNS = 100000 };
+    static const int64_t counts[3] = {1 << 20, 100, 300000};
+    static const char *const names[3] = {"a", "b", "c"};
+    dtrain_param_t params[3];
+    for (int i = 0; i < 3; i++)
+        params[i] = (dtrain_param_t){.struct_size = sizeof params[i],
+                                     .name = names[i],
+                                     .ndim = 1,
+                                     .shape = &counts[i],
+                                     .dtype = DTRAIN_DTYPE_F32};
+    dtrain_gradset_desc_t set_desc = {.struct_size = sizeof set_desc, .bucket_bytes = 1 << 18};
+    dtrain_optimizer_desc_t desc = {
+        .struct_size = sizeof desc, .rule = DTRAIN_RULE_ADAM, .sharded = 1};
+    dtrain_gradset_t *set = NULL;
+    dtrain_optimizer_t *optimizer = NULL;
+    char text[64];
+    dtrain_status_t status = DTRAIN_OK;
+    CHECK_OK(dtrain_gradset_create(&set_desc, params, 3, &set));
+    CHECK_OK(dtrain_optimizer_create(set, &desc, &optimizer));
+    die_soon(who);
+    for (int i = 0; i < TURNS && status == DTRAIN_OK; i++) {
+        for (int k = 2; k >= 0; k--)
+            dtrain_gradset_ready(set, k, NULL);
+        status = dtrain_optimizer_step(optimizer, 1e-3, NULL);
+    }
+    snprintf(text, sizeof text, "rank %d on", who);
+    expect_end(status, DTRAIN_ERR_RANK_LOST, text);
+    expect_end(dtrain_optimizer_step(optimizer, 1e-3, NULL), DTRAIN_ERR_RANK_LOST, text);
+    expect_end(dtrain_gradset_wait(set), DTRAIN_ERR_RANK_LOST, text);
+    expect_end(dtrain_optimizer_save(optimizer, "/tmp/none", 0), DTRAIN_ERR_RANK_LOST, text);
+    if (dtrain_rank() % 2) {
+        dtrain_optimizer_destroy(optimizer);
+        CHECK_OK(dtrain_gradset_destroy(set));
+    }
+    int is_later = dtrain_rank() % 2 == 0;
+    expect_end(dtrain_shutdown(), DTRAIN_ERR_RANK_LOST, text);
+    if (is_later) {
+        dtrain_optimizer_destroy(optimizer);
+        CHECK_OK(dtrain_gradset_destroy(set));
+    }
 }
 
 /* The rank is stopped for longer than a deadline: others are told so, and the world goes on. */
@@ -164,6 +215,8 @@ int main(int argc, char **argv)
         stop_one(last);
     else if (strcmp(how, "busy") == 0)
         lose_busy(last);
+    else if (strcmp(how, "train") == 0)
+        lose_training(last);
     else
         lose(how, strcmp(how, "first") == 0 ? 0 : last);
     int failed = check_end();

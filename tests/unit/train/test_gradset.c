@@ -6,11 +6,13 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <pthread.h>
 
 #include "base/status.h"
 #include "engine_world.h"
 #include "gradset_model.h"
+#include "train/grad_norm.h"
 
 #define STEPS 6
 
@@ -351,6 +353,58 @@ static void test_gradset_of_a_missing_gradient_takes_zeros(void **state)
         engine_run(some[i], NULL, miss, NULL);
 }
 
+/* ---- Clipping -------------------------------------------------------------------------------- */
+
+static void clip(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    model_t model;
+    dtrain_gradset_t *set = NULL;
+    double norm = 0, squares = 0;
+    model_fill(&model);
+    model.params[0].gradient = engine_buffer(self, (size_t)model_counts[0] * sizeof(float));
+    if (!ENGINE_OK(self, dt_gradset_create(self->runtime, &desc, model.params, MODEL_PARAMS, &set)))
+        return;
+    for (int i = 0; i < MODEL_PARAMS; i++)
+        mark(self, set, 1, i);
+    ENGINE_OK(self, dt_gradset_wait(set));
+    for (int i = 0; i < MODEL_PARAMS; i++) {
+        for (int64_t e = 0; e < model_counts[i]; e++) {
+            double sum = model_sum(0, self->size, 1, i, e);
+            squares += sum * sum;
+        }
+    }
+    /* Clipped once, and not reduced again: a second time finds nothing to do. */
+    ENGINE_OK(self, dt_grad_clip(set, 10, &norm));
+    ENGINE_CHECK(self, fabs(norm / sqrt(squares) - 1) < 1e-6);
+    const float *own = dt_gradset_buffer(set, 0), *other = dt_gradset_buffer(set, 3);
+    float factor = (float)(10 / (norm + 1e-6));
+    for (int64_t e = 0; e < model_counts[0]; e += 11)
+        ENGINE_CHECK(self, own[e] == model_sum(0, self->size, 1, 0, e) * factor &&
+                               other[e] == model_sum(0, self->size, 1, 3, e) * factor);
+    ENGINE_OK(self, dt_grad_clip(set, 11, &norm));
+    ENGINE_CHECK(self, fabs(norm - 10) < 1e-3);
+    /* Not finite on one rank. */
+    for (int i = 0; i < MODEL_PARAMS; i++) {
+        float *buffer = dt_gradset_buffer(set, i);
+        if (i == 5 && self->rank == 0)
+            buffer[17] = NAN;
+        ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+    }
+    ENGINE_STATUS(self, dt_grad_clip(set, 1, &norm), DTRAIN_ERR_INVALID_ARGUMENT);
+    ENGINE_OK(self, dt_gradset_wait(set));
+    ENGINE_OK(self, dt_grad_clip(set, 1, &norm));
+    ENGINE_CHECK(self, isnan(norm));
+    ENGINE_STATUS(self, dt_grad_clip(set, self->rank ? 1 : -1, &norm), DTRAIN_ERR_INVALID_ARGUMENT);
+    ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_gradset_clip_scales_by_the_norm_of_all_gradients(void **state)
+{
+    (void)state;
+    on_all_sizes(clip, NULL);
+}
+
 /* ---- Overlap, threads ------------------------------------------------------------------------ */
 
 static void one_by_one(engine_rank_t *self)
@@ -451,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_gradset_of_several_passes_is_reduced_after_the_last),
         cmocka_unit_test(test_gradset_with_sync_off_leaves_gradients_alone),
         cmocka_unit_test(test_gradset_of_a_missing_gradient_takes_zeros),
+        cmocka_unit_test(test_gradset_clip_scales_by_the_norm_of_all_gradients),
         cmocka_unit_test(test_gradset_buckets_are_reduced_while_others_are_still_to_come),
         cmocka_unit_test(test_gradset_marks_from_several_threads_count),
         cmocka_unit_test(test_gradset_without_parameters_does_nothing),
