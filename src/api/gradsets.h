@@ -4,8 +4,8 @@
 
 #include <dtrain/dtrain.h>
 
-/* Enters the world that a set is of; dt_api_leave must follow, unless the answer is an error. `what`
- * is NULL's, or too old, for the text: "gradient set", or what has one. */
+/* Enters the world that a set is of; dt_api_leave must follow, unless the answer is an error.
+ * `what` is NULL's, or too old, for the text: "gradient set", or what has one. */
 dtrain_status_t dt_api_enter_set(const dtrain_gradset_t *set, const char *what);
 
 #endif

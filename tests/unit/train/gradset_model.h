@@ -16,7 +16,7 @@
 static const int64_t model_counts[MODEL_PARAMS] = {5000, 33, 0, 20000, 1, 4096, 257};
 
 typedef struct model {
-    char names[MODEL_PARAMS][8];
+    char names[MODEL_PARAMS][16];
     dtrain_param_t params[MODEL_PARAMS];
 } model_t;
 
