@@ -209,8 +209,9 @@ static int backward(trainer_t *trainer, int rows, mlp_error_t *error)
     model_t *model = &trainer->model;
     for (int i = model->layer_count - 1; i >= 0; i--) {
         model_backward_parameters(model, i, rows);
-        if (dtrain_gradset_ready(trainer->gradients, 2 * i, NULL) != DTRAIN_OK ||
-            dtrain_gradset_ready(trainer->gradients, 2 * i + 1, NULL) != DTRAIN_OK)
+        /* In the order that a set expects: backwards. */
+        if (dtrain_gradset_ready(trainer->gradients, 2 * i + 1, NULL) != DTRAIN_OK ||
+            dtrain_gradset_ready(trainer->gradients, 2 * i, NULL) != DTRAIN_OK)
             return agree_library_error(error);
         if (i > 0)
             model_backward_input(model, i, rows);

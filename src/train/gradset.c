@@ -11,8 +11,8 @@
 #include "core/stranded.h"
 #include "train/gradset_step.h"
 
-/* What is best on a node that shares memory, by measurement; over a network more is lost by small
- * buckets than here by large ones. */
+/* Within a node that shares memory all sizes from 0.5 to 64 MiB take the same to a few percent;
+ * over a network small ones cost messages, and large ones begin late. */
 #define FIRST_BUCKET_BYTES (INT64_C(1) << 20)
 #define BUCKET_BYTES (INT64_C(8) << 20)
 

@@ -3,6 +3,7 @@
  * hand, or by train.py beside others.
  *
  *     bench_train step [--rule sgd|adam] [--sharded] [--steps N] [--layers N,N,…] [--batch N]
+ *                      [--bucket KIB]
  *     bench_train ready
  *
  * `step` trains the multilayer perceptron of examples/mlp on one batch a rank, and prints one JSON
@@ -26,7 +27,7 @@
 
 typedef struct options {
     int layers[LAYERS_MAX + 1];
-    int num_layers, batch, steps, rule, sharded;
+    int num_layers, batch, steps, rule, sharded, bucket;
 } options_t;
 
 typedef struct training {
@@ -78,6 +79,8 @@ static options_t parse(int argc, char **argv)
             options.rule = strcmp(value, "adam") == 0 ? DTRAIN_RULE_ADAM : DTRAIN_RULE_SGD;
         } else if (strcmp(argv[i], "--steps") == 0) {
             options.steps = atoi(value);
+        } else if (strcmp(argv[i], "--bucket") == 0) {
+            options.bucket = atoi(value);
         } else if (strcmp(argv[i], "--batch") == 0) {
             options.batch = atoi(value);
         } else if (strcmp(argv[i], "--layers") == 0) {
@@ -115,7 +118,9 @@ static void declare(training_t *training, const options_t *options)
                                      .shape = &shapes[i],
                                      .dtype = DTRAIN_DTYPE_F32};
     }
-    dtrain_gradset_desc_t set = {.struct_size = sizeof set, .op = DTRAIN_OP_AVERAGE};
+    dtrain_gradset_desc_t set = {.struct_size = sizeof set,
+                                 .op = DTRAIN_OP_AVERAGE,
+                                 .bucket_bytes = (int64_t)options->bucket << 10};
     dtrain_optimizer_desc_t optimizer = {
         .struct_size = sizeof optimizer, .rule = options->rule, .sharded = options->sharded};
     check(dtrain_gradset_create(&set, params, 2 * model->layer_count, &training->set));
@@ -136,8 +141,8 @@ static void step(training_t *training, int rows)
     model_loss(model, rows, 1.0f / (float)rows);
     for (int i = model->layer_count - 1; i >= 0; i--) {
         model_backward_parameters(model, i, rows);
-        check(dtrain_gradset_ready(training->set, 2 * i, NULL));
         check(dtrain_gradset_ready(training->set, 2 * i + 1, NULL));
+        check(dtrain_gradset_ready(training->set, 2 * i, NULL));
         if (i > 0)
             model_backward_input(model, i, rows);
     }
