@@ -308,7 +308,7 @@ static void move_one(void *tensor, int element, dtrain_dtype_t dtype, int64_t co
 static void test_move_integers_average_truncates_towards_zero(void **unused)
 {
     int8_t values[4] = {-7, 7, -128, 127}, out[4];
-    int64_t buffer[16];
+    _Alignas(DT_MOVE_ALIGNMENT) int64_t buffer[16];
     (void)unused;
     move_one(values, 8, DTRAIN_DTYPE_I8, 4, buffer, DTRAIN_DTYPE_I64, 0, 1, 1);
     assert_int_equal(buffer[2], -128);
@@ -326,7 +326,7 @@ static void test_move_integers_average_truncates_towards_zero(void **unused)
 
 static void test_move_integers_scaled_beyond_the_type_saturate(void **unused)
 {
-    int64_t buffer[16] = {1000, -1000, 3, -3};
+    _Alignas(DT_MOVE_ALIGNMENT) int64_t buffer[16] = {1000, -1000, 3, -3};
     uint8_t small[4];
     int16_t wide[4];
     (void)unused;
@@ -343,7 +343,7 @@ static void test_move_integers_scaled_beyond_the_type_saturate(void **unused)
 static void test_move_booleans_become_zero_or_one(void **unused)
 {
     uint8_t values[5] = {0, 1, 2, 255, 0}, out[5];
-    uint8_t buffer[128];
+    _Alignas(DT_MOVE_ALIGNMENT) uint8_t buffer[128];
     (void)unused;
     move_one(values, 1, DTRAIN_DTYPE_BOOL, 5, buffer, DTRAIN_DTYPE_U8, 0, 1, 1);
     const uint8_t wanted[5] = {0, 1, 1, 1, 0};
@@ -355,7 +355,7 @@ static void test_move_booleans_become_zero_or_one(void **unused)
 static void test_move_sixteen_bit_integers_travel_as_thirty_two(void **unused)
 {
     uint16_t values[3] = {65535, 1, 40000}, out[3];
-    int32_t buffer[32];
+    _Alignas(DT_MOVE_ALIGNMENT) int32_t buffer[32];
     (void)unused;
     move_one(values, 4, DTRAIN_DTYPE_U16, 3, buffer, DTRAIN_DTYPE_I32, 0, 1, 1);
     for (int i = 0; i < 3; i++)
