@@ -911,7 +911,8 @@ DTRAIN_API dtrain_status_t dtrain_sampler_restore(dtrain_sampler_t *sampler,
  *
  * The first step's buckets follow the expected order of readiness (`order`). Then all ranks take
  * the order in which the gradients of the set's first rank became ready, and keep it. Buckets
- * change no bits: results are those of dtrain_allreduce_async for each gradient.
+ * change no bits: results are those of dtrain_allreduce_async for each gradient (with a lossy
+ * codec: of each bucket).
  *
  * Errors of a step come at its wait, on all ranks, with a text that names the bucket by its first
  * and last gradient. The next step works, unless the world is gone.
@@ -947,6 +948,10 @@ typedef struct dtrain_gradset_desc {
                                    NULL: the last one first, as backward passes go */
     int32_t fixed_order;        /* 1: that is kept, whatever is observed */
     uint32_t reserved;          /* 0 */
+    /* How float32 gradients travel, from the step on in which the order is kept; NULL: as they are.
+     * The program's own must stay until the set is destroyed. Where ranks get shares only (a
+     * sharded optimizer) a codec is UNSUPPORTED. */
+    const dtrain_codec_t *codec;
 } dtrain_gradset_desc_t;
 
 /*

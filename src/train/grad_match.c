@@ -19,6 +19,7 @@ void dt_grad_match_write(const dt_grad_layout_t *layout, const dt_grad_terms_t *
     dt_put_f64(buffer, terms->postscale);
     dt_put_u64(buffer, (uint64_t)terms->first_bucket_bytes);
     dt_put_u64(buffer, (uint64_t)terms->bucket_bytes);
+    dt_put_text(buffer, terms->codec, strlen(terms->codec));
     dt_put_u32(buffer, (uint32_t)layout->n);
     for (int i = 0; i < layout->n; i++) {
         const dt_grad_slice_t *slice = &layout->slices[i];
@@ -71,6 +72,17 @@ static int compare_factor(match_t *match, const char *field, double own, double 
     return say(match, "the set", field, a, b);
 }
 
+static int compare_codec(match_t *match, const char *own)
+{
+    size_t length;
+    char other[DTRAIN_CODEC_NAME_MAX + 1];
+    const char *text = dt_get_text(&match->reader, &length);
+    snprintf(other, sizeof other, "%.*s", (int)length, text);
+    if (strcmp(own, other) == 0)
+        return 0;
+    return say(match, "the set", "codec", *own ? own : "none", *other ? other : "none");
+}
+
 static int compare_terms(match_t *match, const dt_grad_terms_t *terms)
 {
     dt_reader_t *reader = &match->reader;
@@ -83,10 +95,12 @@ static int compare_terms(match_t *match, const dt_grad_terms_t *terms)
         compare_factor(match, "prescale", terms->prescale, dt_get_f64(reader)) ||
         compare_factor(match, "postscale", terms->postscale, dt_get_f64(reader)))
         return 1;
-    return compare_number(match, "the set", "first_bucket_bytes", terms->first_bucket_bytes,
-                          (int64_t)dt_get_u64(reader)) ||
-           compare_number(match, "the set", "bucket_bytes", terms->bucket_bytes,
-                          (int64_t)dt_get_u64(reader));
+    if (compare_number(match, "the set", "first_bucket_bytes", terms->first_bucket_bytes,
+                       (int64_t)dt_get_u64(reader)) ||
+        compare_number(match, "the set", "bucket_bytes", terms->bucket_bytes,
+                       (int64_t)dt_get_u64(reader)))
+        return 1;
+    return compare_codec(match, terms->codec);
 }
 
 /* "[3, 4]" */

@@ -12,6 +12,7 @@ typedef struct dt_grad_terms {
     int32_t is_order_fixed;
     double prescale, postscale;
     int64_t first_bucket_bytes, bucket_bytes;
+    char codec[DTRAIN_CODEC_NAME_MAX + 1]; /* "": none */
 } dt_grad_terms_t;
 
 /* Appends both as bytes without a pointer. */

@@ -74,6 +74,22 @@ static dtrain_status_t make_slots(dtrain_gradset_t *set, const dtrain_param_t *p
     return DTRAIN_OK;
 }
 
+/* Takes the library's codecs over, so that the caller may give them back. */
+static dtrain_status_t take_codec(dtrain_gradset_t *set, const dtrain_codec_t *codec)
+{
+    if (!codec)
+        return DTRAIN_OK;
+    dtrain_status_t status = dt_codec_check(codec);
+    set->codec = codec;
+    if (status == DTRAIN_OK && dt_codec_is_own(codec->name)) {
+        status = dt_codec_make(codec->name, &set->own_codec);
+        set->codec = &set->own_codec.base;
+    }
+    if (status == DTRAIN_OK)
+        memcpy(set->terms.codec, codec->name, strlen(codec->name));
+    return status;
+}
+
 /* All that needs no other rank. */
 static dtrain_status_t fill(dtrain_gradset_t *set, const dtrain_gradset_desc_t *desc,
                             const dtrain_param_t *params, int n)
@@ -91,6 +107,9 @@ static dtrain_status_t fill(dtrain_gradset_t *set, const dtrain_gradset_desc_t *
     set->name = dt_strdup(desc->name && desc->name[0] ? desc->name : "gradients");
     if (!set->name)
         return no_memory();
+    status = take_codec(set, desc->codec);
+    if (status != DTRAIN_OK)
+        return status;
     status = dt_grad_layout_make(&set->layout, params, n, desc->order);
     if (status == DTRAIN_OK)
         status = make_slots(set, params);

@@ -18,6 +18,7 @@
 #define DT_TRAIN_GRADSET_H
 
 #include "core/runtime.h"
+#include "reduce/codec.h"
 #include "train/grad_match.h"
 #include "train/grad_plan.h"
 #include "train/talk.h"
@@ -60,7 +61,9 @@ struct dtrain_gradset {
     dt_grad_layout_t layout; /* [const] */
     dt_grad_slot_t *slots;   /* n */
     uint8_t *memory;         /* [const] layout.bytes, shared within the node */
-    int is_packed;           /* [const] some gradients lie in the caller's memory */
+    dt_codec_t own_codec;    /* [const] the library's, or zeros */
+    const dtrain_codec_t *codec; /* [const] that, or the program's; NULL: none */
+    int is_packed;               /* [const] some gradients lie in the caller's memory */
 
     /* Changed only between steps, by the thread that waits or configures. */
     dt_grad_plan_t plan;

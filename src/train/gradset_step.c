@@ -68,6 +68,12 @@ static void run_is_done(uint64_t handle, dtrain_status_t status, void *user)
     finish(work, status, text);
 }
 
+/* What a codec leaves out is kept by name, and names of the first plan do not come again. */
+static const dtrain_codec_t *codec_of(const dtrain_gradset_t *set, const dt_grad_region_t *region)
+{
+    return set->is_frozen && region->dtype == DTRAIN_DTYPE_F32 ? set->codec : NULL;
+}
+
 /* With the baton: all gradients of the run are there. */
 static void submit_run(dt_errand_t *errand)
 {
@@ -97,6 +103,7 @@ static void submit_run(dt_errand_t *errand)
                                 .pset = set->talk.pset,
                                 .timeout_ms = set->timeout_ms,
                                 .callback = run_is_done,
+                                .codec = codec_of(set, region),
                                 .user = work};
     dt_submission_t submission = {.kind = is_sharded ? DT_KIND_REDUCESCATTER : DT_KIND_ALLREDUCE,
                                   .tensor = &tensor,

@@ -231,6 +231,7 @@ class GradsetDesc(Structure):
         ("order", POINTER(c_int32)),
         ("fixed_order", c_int32),
         ("reserved", c_uint32),
+        ("codec", POINTER(Codec)),
     ]
 
 

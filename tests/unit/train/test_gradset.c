@@ -103,6 +103,51 @@ static void test_gradset_average_and_scales_are_applied(void **state)
     on_all_sizes(average, NULL);
 }
 
+/* ---- Codecs ------------------------------------------------------------------------------- */
+
+/* The whole of each step's sum comes in the end, some of it late. */
+static void travel_encoded(engine_rank_t *self)
+{
+    static const char *const names[] = {"bf16", "int8", "topk:0.5"};
+    for (int c = 0; c < 3; c++) {
+        dtrain_gradset_desc_t desc = small_buckets();
+        dtrain_codec_t *codec = NULL;
+        ENGINE_OK(self, dtrain_codec_create(names[c], &codec));
+        desc.codec = codec;
+        dtrain_gradset_t *set = make_set(self, &desc);
+        dtrain_codec_destroy(codec);
+        double sums[3] = {0};
+        int steps = 60, is_exact = 1;
+        for (int step = 0; set && step < steps; step++) {
+            for (int i = 0; i < MODEL_PARAMS; i++) {
+                float *gradient = dt_gradset_buffer(set, i);
+                for (int64_t e = 0; e < model_counts[i]; e++)
+                    gradient[e] = (float)(e % 7) + 1.0123f + 0.3f * (float)self->rank;
+                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            }
+            ENGINE_OK(self, dt_gradset_wait(set));
+            const float *first = dt_gradset_buffer(set, 0);
+            for (int e = 0; e < 3; e++) {
+                float whole = (float)self->size * ((float)e + 1.0123f) +
+                              0.15f * (float)(self->size * (self->size - 1));
+                sums[e] += (double)(first[e] / whole) / steps;
+                is_exact &= first[e] > whole * 0.9999f && first[e] < whole * 1.0001f;
+            }
+        }
+        for (int e = 0; e < 3; e++)
+            ENGINE_CHECK(self, sums[e] > 0.75 && sums[e] < 1.25);
+        ENGINE_CHECK(self, !is_exact || self->size == 1);
+        if (set)
+            ENGINE_OK(self, dt_gradset_destroy(set, 1));
+    }
+}
+
+static void test_gradset_with_a_codec_brings_all_in_the_end(void **state)
+{
+    (void)state;
+    on_all_sizes(travel_encoded, NULL);
+}
+
 /* ---- Order -------------------------------------------------------------------------------- */
 
 static void observe(engine_rank_t *self)
@@ -497,6 +542,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradset_steps_have_the_bits_of_an_allreduce_for_any_buckets),
         cmocka_unit_test(test_gradset_average_and_scales_are_applied),
+        cmocka_unit_test(test_gradset_with_a_codec_brings_all_in_the_end),
         cmocka_unit_test(test_gradset_after_the_first_step_takes_the_first_ranks_order),
         cmocka_unit_test(test_gradset_of_a_fixed_order_keeps_its_plan),
         cmocka_unit_test(test_gradset_of_the_same_names_as_another_does_not_meet_it),

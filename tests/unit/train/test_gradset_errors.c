@@ -62,6 +62,16 @@ static void differ(engine_rank_t *self)
     if (is_last)
         desc.op = DTRAIN_OP_AVERAGE;
     expect(self, &desc, model.params, DTRAIN_ERR_MISMATCH, "op is average on rank");
+    dtrain_codec_t *codec = NULL;
+    ENGINE_OK(self, dtrain_codec_create("topk:0.5", &codec));
+    desc = plain();
+    desc.codec = is_last ? codec : NULL;
+    expect(self, &desc, model.params, DTRAIN_ERR_MISMATCH, "codec is topk:0.5 on rank");
+    dtrain_codec_t bad = *codec;
+    bad.name = NULL;
+    desc.codec = is_last ? &bad : NULL;
+    expect(self, &desc, model.params, DTRAIN_ERR_INVALID_ARGUMENT, "a codec needs a name");
+    dtrain_codec_destroy(codec);
 }
 
 static void test_gradset_of_other_layouts_is_a_mismatch_that_names_the_tensor(void **state)
