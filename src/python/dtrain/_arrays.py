@@ -44,7 +44,7 @@ def as_array(value: Any) -> np.ndarray:
     if type(value) is np.ndarray:
         return value
     if hasattr(value, "__cuda_array_interface__"):
-        raise TypeError("an array in GPU memory: copy it to the host, or use dtrain.torch")
+        raise TypeError("an array in GPU memory: copy it to the host")
     if hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__"):
         device = value.__dlpack_device__()[0]
         if device not in (1, 3):  # kDLCPU, kDLCUDAHost
