@@ -293,6 +293,21 @@ class ProcessSets(unittest.TestCase):
         dtrain.remove_process_set(some)
 
 
+class Agreeing(unittest.TestCase):
+    def test_all_stop_when_one_wants_to(self):
+        self.assertFalse(dtrain.agree_stop(False))
+        self.assertTrue(dtrain.agree_stop(RANK == SIZE - 1))
+
+    def test_equal_values(self):
+        dtrain.check_equal({"a": np.arange(5.0), "b": np.ones(2, np.int32)})
+        values = np.arange(5.0)
+        values[3] += RANK == 1
+        if SIZE > 1:
+            with self.assertRaisesRegex(dtrain.Mismatch, "b") as caught:
+                dtrain.check_equal({"a": np.ones(2), "b": values})
+            self.assertIn(1, caught.exception.ranks)
+
+
 class Joins(unittest.TestCase):
     def test_others_go_on_without_a_rank_that_joined(self):
         for step in range(RANK):

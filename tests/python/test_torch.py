@@ -412,6 +412,15 @@ class States(unittest.TestCase):
         with self.assertRaises(ValueError):
             dt.broadcast_parameters("parameters", 0)
 
+    def test_parameters_that_differ_are_named(self):
+        model = make_model()
+        dt.check_equal(model.state_dict())
+        with torch.no_grad():
+            model[2].bias[1] += RANK
+        if SIZE > 1:
+            with self.assertRaisesRegex(ValueError, "2.bias"):
+                dt.check_equal(model.named_parameters())
+
     def test_state_that_the_root_alone_has_loaded(self):
         for make in (lambda p: torch.optim.SGD(p, lr=0.1 + RANK, momentum=0.9),
                      lambda p: torch.optim.Adam(p, lr=0.1 + RANK),

@@ -23,6 +23,7 @@ from dtrain.operations import (Adasum, Average, Max, Min, Op, Product, Sum, allg
                                sparse_allreduce, sparse_allreduce_async, wait)
 from dtrain.process_sets import ProcessSet, add_process_set, remove_process_set, world
 from dtrain.sampler import Batch, Sampler
+from dtrain.agree import agree_stop, check_equal
 from dtrain.gradients import GradientSet
 from dtrain.launch import RunError, run
 from dtrain.lifecycle import (abort, built, cross_rank, cross_size, init, is_homogeneous,

@@ -9,12 +9,12 @@
 import torch.distributed
 
 from dtrain import (Adasum, Average, Max, Min, ProcessSet, Product, Sum, abort, add_process_set,
-                    barrier, built, cross_rank, cross_size, init, is_homogeneous, is_initialized,
+                    agree_stop, barrier, built, cross_rank, cross_size, init, is_homogeneous, is_initialized,
                     join, local_rank, local_size, rank, remove_process_set, shutdown, size, world)
 from dtrain.torch import elastic
 from dtrain.torch.compression import Compression
 from dtrain.torch.functions import (allgather_object, broadcast_object, broadcast_optimizer_state,
-                                    broadcast_parameters)
+                                    broadcast_parameters, check_equal)
 from dtrain.torch.memory import empty
 from dtrain.torch.operations import (allgather, allgather_async, allreduce, allreduce_,
                                      allreduce_async, allreduce_async_, alltoall, alltoall_async,

@@ -5,13 +5,15 @@ from typing import Any, Iterable
 
 import torch
 
+from dtrain.agree import check_buffers
 from dtrain.objects import allgather_object, broadcast_object
 from dtrain.process_sets import ProcessSet, world
+from dtrain.torch._tensors import buffer
 from dtrain.torch.operations import broadcast_async_
 from dtrain.lifecycle import rank
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state",
-           "broadcast_parameters"]
+           "broadcast_parameters", "check_equal"]
 
 
 def broadcast_parameters(params: Any, root: int = 0, *, process_set: ProcessSet = world) -> None:
@@ -20,17 +22,8 @@ def broadcast_parameters(params: Any, root: int = 0, *, process_set: ProcessSet 
     params: a dict as model.state_dict() gives it, or an iterable of tensors or of (name, tensor)
             as model.named_parameters(). Entries that are no tensors are left alone.
     """
-    if isinstance(params, dict):
-        pairs = sorted(params.items())
-    elif isinstance(params, Iterable) and not isinstance(params, (str, torch.Tensor)):
-        pairs = [entry if isinstance(entry, tuple) else (f"parameter.{i}", entry)
-                 for i, entry in enumerate(params)]
-    else:
-        raise ValueError(f"parameters of type {type(params).__name__}: give a dict or a list")
     handles, copies = [], []
-    for name, tensor in pairs:
-        if not torch.is_tensor(tensor):
-            continue
+    for name, tensor in _named_tensors(params):
         data = tensor.detach()
         dense = data if data.is_contiguous() else data.contiguous()
         if dense is not data:
@@ -41,6 +34,25 @@ def broadcast_parameters(params: Any, root: int = 0, *, process_set: ProcessSet 
         handle.wait()
     for data, dense in copies:
         data.copy_(dense)
+
+
+def check_equal(params: Any, *, process_set: ProcessSet = world) -> None:
+    """Raises Mismatch on all ranks, with the first tensor that differs and the ranks that differ
+    from most, unless tensors are the same on all ranks, bit for bit. `params` as for
+    broadcast_parameters."""
+    check_buffers([(name, buffer(tensor.detach().contiguous()))
+                   for name, tensor in _named_tensors(params)], process_set, None)
+
+
+def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(params, dict):
+        pairs = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, (str, torch.Tensor)):
+        pairs = [entry if isinstance(entry, tuple) else (f"parameter.{i}", entry)
+                 for i, entry in enumerate(params)]
+    else:
+        raise ValueError(f"parameters of type {type(params).__name__}: give a dict or a list")
+    return [(name, tensor) for name, tensor in pairs if torch.is_tensor(tensor)]
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root: int = 0,
