@@ -131,6 +131,9 @@ static dtrain_status_t agree_on_id(dtrain_gradset_t *set)
     while (seen < id && !atomic_compare_exchange_weak(last, &seen, id)) {
     }
     set->id = id;
+    /* From now on another thread's set is not met. */
+    snprintf(set->own_name, sizeof set->own_name, "gradset %lld", (long long)id);
+    set->talk.name = set->own_name;
     return status;
 }
 

@@ -3,16 +3,16 @@
  *
  * What a mark costs is a few atomic operations: on the gradient's own count, and on the count of
  * each run (grad_plan.h) that it is part of. The mark that completes a run hands it to the
- * coordinator as an errand, which submits it under a name that the set has prepared; from the third
- * step on that is a bit in the report, as for every operation. So all that holds for operations
+ * coordinator as an errand, which submits it under a name that the set has prepared; after a few
+ * steps that is a bit in the report, as for every operation. So all that holds for operations
  * holds here: deadlines, errors on all ranks, ranks that have joined or are lost.
  *
  * The plan follows the layout's order at first. At the end of the first step the set's first rank
  * tells the others in which order its gradients became ready; from then on the plan is that of this
  * order, and stays (it is frozen). Names of operations hold the plan's number.
  *
- * A set that an optimizer shards (gradset_shard) reduces to shares once its plan is frozen: of each
- * run, rank k gets the k-th part of its blocks.
+ * A set whose optimizer is sharded reduces to shares once its plan is frozen: of each run, rank k
+ * gets the k-th part of its blocks.
  */
 #ifndef DT_TRAIN_GRADSET_H
 #define DT_TRAIN_GRADSET_H
@@ -55,6 +55,7 @@ struct dtrain_gradset {
     uint64_t generation;     /* [const] api/: of the world */
     dt_talk_t talk;          /* [const] */
     char *name;              /* [const] */
+    char own_name[32];       /* [const] of what it tells other ranks, with its id */
     int64_t id;              /* [const] the same on all ranks; no other set's of the process set */
     dt_grad_terms_t terms;   /* [const] */
     int32_t timeout_ms;      /* [const] */
@@ -73,8 +74,7 @@ struct dtrain_gradset {
     int is_frozen;
     int is_sharded;
     int has_optimizer;
-    double
-        *sums; /* a number a block, for the norm (grad_norm.h), in the library's memory; or NULL */
+    double *sums;       /* a number a block (grad_norm.h), in the library's memory; or NULL */
     uint32_t passes;    /* marks that make a gradient complete */
     _Atomic int is_off; /* [atomic] marks do not count */
 
@@ -112,7 +112,7 @@ void dt_gradset_describe(const dtrain_gradset_t *set, dtrain_gradset_stats_t *st
 dtrain_status_t dt_gradset_check_idle(const dtrain_gradset_t *set, const char *call);
 
 /* What is not complete takes part with zeros; then every run is begun. */
-dtrain_status_t dt_gradset_flush(dtrain_gradset_t *set);
+void dt_gradset_flush(dtrain_gradset_t *set);
 
 /* Waits for one run, after the flush. Its own status. */
 dtrain_status_t dt_gradset_wait_run(dtrain_gradset_t *set, int run);
@@ -121,8 +121,8 @@ dtrain_status_t dt_gradset_wait_run(dtrain_gradset_t *set, int run);
  * is what the step came to, and is returned, unless freezing fails. Collective. */
 dtrain_status_t dt_gradset_end_step(dtrain_gradset_t *set, dtrain_status_t status);
 
-/* Between steps: takes the order for the frozen plan, instead of what is to be observed. The same
- * on all ranks. Nothing when it is frozen. */
+/* Between steps: takes the order for the frozen plan, instead of what is to be observed.
+ * Collective; the same on all ranks. Nothing when it is frozen. */
 dtrain_status_t dt_gradset_adopt(dtrain_gradset_t *set, const int32_t *order);
 
 /* The part of a run that this rank, or rank `rank` of the set, has the reduced gradients of when it

@@ -183,7 +183,7 @@ static void report_missing(dtrain_gradset_t *set, const char *names, int count)
                set->name, (long long)set->steps, names, count > NAMES_TOLD ? " and others" : "");
 }
 
-dtrain_status_t dt_gradset_flush(dtrain_gradset_t *set)
+void dt_gradset_flush(dtrain_gradset_t *set)
 {
     char names[800] = "";
     size_t used = 0;
@@ -207,7 +207,6 @@ dtrain_status_t dt_gradset_flush(dtrain_gradset_t *set)
         complete(set, i);
     }
     report_missing(set, names, count);
-    return DTRAIN_OK;
 }
 
 static int is_run_done(void *argument)

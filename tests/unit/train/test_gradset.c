@@ -520,6 +520,44 @@ static void test_gradset_marks_from_several_threads_count(void **state)
     on_all_sizes(from_threads, NULL);
 }
 
+/* A set of its own for each of two threads, with all that ranks tell each other besides. */
+static void *train_beside(void *argument)
+{
+    marker_t *marker = argument;
+    for (int step = 0; step < STEPS; step++) {
+        double norm;
+        for (int i = 0; i < MODEL_PARAMS; i++)
+            mark(marker->self, marker->set, step + marker->first, i);
+        ENGINE_OK(marker->self, dt_gradset_wait(marker->set));
+        check_all(marker->self, marker->set, step + marker->first);
+        ENGINE_OK(marker->self, dt_grad_clip(marker->set, 1, &norm));
+    }
+    return NULL;
+}
+
+static void beside(engine_rank_t *self)
+{
+    const dtrain_gradset_desc_t desc = small_buckets();
+    pthread_t threads[2];
+    marker_t markers[2];
+    for (int i = 0; i < 2; i++)
+        markers[i] = (marker_t){.self = self, .set = make_set(self, &desc), .first = 100 * i};
+    if (!markers[0].set || !markers[1].set)
+        return;
+    for (int i = 0; i < 2; i++)
+        ENGINE_CHECK(self, !pthread_create(&threads[i], NULL, train_beside, &markers[i]));
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        ENGINE_OK(self, dt_gradset_destroy(markers[i].set, 1));
+    }
+}
+
+static void test_gradset_of_two_threads_each_do_not_meet(void **state)
+{
+    (void)state;
+    on_all_sizes(beside, NULL);
+}
+
 static void nothing(engine_rank_t *self)
 {
     const dtrain_gradset_desc_t desc = small_buckets();
@@ -554,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_gradset_clip_scales_by_the_norm_of_all_gradients),
         cmocka_unit_test(test_gradset_buckets_are_reduced_while_others_are_still_to_come),
         cmocka_unit_test(test_gradset_marks_from_several_threads_count),
+        cmocka_unit_test(test_gradset_of_two_threads_each_do_not_meet),
         cmocka_unit_test(test_gradset_without_parameters_does_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
