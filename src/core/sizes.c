@@ -26,6 +26,12 @@ typedef struct answer {
 
 #define ANSWER_WORDS ((int64_t)(sizeof(answer_t) / sizeof(int64_t)))
 
+/* Of how many ranks each is told all splits of all others. */
+#define TOLD_RANKS_MAX 32
+
+/* What a rank tells of an operation, before its rows: so many int64. */
+enum { TOLD_ROOM, TOLD_CERTAIN, TOLD_ROWS };
+
 typedef struct sizes {
     dt_staged_t base;
     dt_ranks_t ranks;
@@ -33,7 +39,8 @@ typedef struct sizes {
     int n;
     dt_operation_t **operations; /* n */
     int64_t *counts;             /* size; a count a rank of the collective under way */
-    int64_t *sent, *received;    /* size * n rows: n for, or from, each rank */
+    int64_t words;               /* that a rank tells in the first one */
+    int64_t *sent, *received;    /* they, for or from each rank */
     answer_t *answers;           /* size * n, of each rank */
 } sizes_t;
 
@@ -125,28 +132,133 @@ static answer_t arrange(dt_operation_t *operation, dt_ranks_t ranks)
     return answer;
 }
 
+/* ---- All told to all ------------------------------------------------------------------------ */
+
+/* Of few ranks each tells all others all its rows and the room of its output, so that each finds
+ * by itself what becomes of the operation on all. */
+static int tells_all(dt_operation_t *const *operations, int n, int size)
+{
+    int has_splits = 0;
+    for (int i = 0; i < n; i++)
+        has_splits |= operations[i]->signature.kind == DT_KIND_ALLTOALL;
+    return !has_splits || size <= TOLD_RANKS_MAX;
+}
+
+/* Rows that a rank tells of an operation. */
+static int64_t num_rows(const dt_operation_t *operation, int size)
+{
+    return operation->signature.kind == DT_KIND_ALLTOALL ? size : 1;
+}
+
+/* Nothing can go wrong with this rank's output but that it has too little room. */
+static int is_certain(const dt_operation_t *operation, int rank)
+{
+    if (operation->signature.kind == DT_KIND_GATHER && operation->root != rank)
+        return 1;
+    return operation->out && operation->signature.kind != DT_KIND_SPARSE &&
+           !dt_overlap(operation->in, operation->bytes, operation->out, operation->room);
+}
+
+static void tell(const sizes_t *sizes, int64_t *to)
+{
+    for (int i = 0; i < sizes->n; i++) {
+        const dt_operation_t *operation = sizes->operations[i];
+        int64_t rows = num_rows(operation, sizes->ranks.size);
+        to[TOLD_ROOM] = operation->room;
+        to[TOLD_CERTAIN] = is_certain(operation, sizes->ranks.rank);
+        memcpy(to + TOLD_ROWS, operation->splits, (size_t)rows * sizeof *to);
+        to += TOLD_ROWS + rows;
+    }
+}
+
+/* What becomes of the operation on a rank; `told` is what the first rank has told of it. */
+static answer_t foresee(const sizes_t *sizes, const dt_operation_t *operation, const int64_t *told,
+                        int rank)
+{
+    const dt_signature_t *signature = &operation->signature;
+    int64_t row_bytes = dt_signature_row_count(signature) *
+                        (int64_t)dt_dtype_size((dtrain_dtype_t)signature->dtype);
+    int is_all = signature->kind == DT_KIND_ALLTOALL;
+    answer_t answer = {.fate = FATE_FINE, .room = told[rank * sizes->words + TOLD_ROOM]};
+    int64_t rows = 0;
+    for (int from = 0; from < sizes->ranks.size; from++)
+        if (__builtin_add_overflow(
+                rows, told[from * sizes->words + TOLD_ROWS + (is_all ? rank : 0)], &rows))
+            answer.fate = FATE_TOO_LARGE;
+    if (__builtin_mul_overflow(rows, row_bytes, &answer.needed))
+        answer.fate = FATE_TOO_LARGE;
+    if (answer.fate == FATE_FINE && signature->kind == DT_KIND_GATHER && rank != operation->root)
+        answer.needed = 0;
+    if (answer.fate == FATE_FINE && answer.needed > answer.room)
+        answer.fate = FATE_NO_ROOM;
+    return answer;
+}
+
+/* Takes in what all have told. 1: so all is known; 0: they have to tell each other how it went. */
+static int take_told(sizes_t *sizes)
+{
+    int size = sizes->ranks.size, me = sizes->ranks.rank, is_certain_on_all = 1;
+    const int64_t *told = sizes->received;
+    for (int i = 0; i < sizes->n; i++) {
+        dt_operation_t *operation = sizes->operations[i];
+        int64_t rows = num_rows(operation, size);
+        for (int rank = 0; rank < size; rank++) {
+            const int64_t *theirs = told + rank * sizes->words;
+            operation->splits[size + rank] = theirs[TOLD_ROWS + (rows > 1 ? me : 0)];
+            is_certain_on_all &= theirs[TOLD_CERTAIN] != 0;
+            sizes->answers[rank * sizes->n + i] = foresee(sizes, operation, told, rank);
+        }
+        sizes->answers[me * sizes->n + i] = arrange(operation, sizes->ranks);
+        told += TOLD_ROWS + rows;
+    }
+    return is_certain_on_all;
+}
+
+/* ---- Stages --------------------------------------------------------------------------------- */
+
+/* Of many ranks each tells each other one its rows for it. */
+static void tell_each(const sizes_t *sizes)
+{
+    for (int rank = 0; rank < sizes->ranks.size; rank++) {
+        for (int i = 0; i < sizes->n; i++)
+            sizes->sent[rank * sizes->n + i] = sizes->operations[i]->splits[rank];
+    }
+}
+
+static void take_own(const sizes_t *sizes)
+{
+    for (int i = 0; i < sizes->n; i++) {
+        dt_operation_t *operation = sizes->operations[i];
+        for (int rank = 0; rank < sizes->ranks.size; rank++)
+            operation->splits[sizes->ranks.size + rank] = sizes->received[rank * sizes->n + i];
+        sizes->answers[sizes->ranks.rank * sizes->n + i] = arrange(operation, sizes->ranks);
+    }
+}
+
 static dtrain_status_t sizes_next(dt_staged_t *staged, dt_collective_t *collective,
                                   dt_stage_t *stage)
 {
     sizes_t *sizes = (sizes_t *)staged;
-    int size = sizes->ranks.size, n = sizes->n;
+    int n = sizes->n, is_told = tells_all(sizes->operations, n, sizes->ranks.size);
+    answer_t *own = &sizes->answers[sizes->ranks.rank * n];
     *stage = DT_STAGE_MORE;
     switch (sizes->stage++) {
     case 0:
-        for (int rank = 0; rank < size; rank++) {
-            for (int i = 0; i < n; i++)
-                sizes->sent[rank * n + i] = sizes->operations[i]->splits[rank];
-        }
-        fill(sizes, collective, DT_EXCHANGE, sizes->sent, sizes->received, n);
+        if (is_told)
+            tell(sizes, sizes->sent);
+        else
+            tell_each(sizes);
+        fill(sizes, collective, is_told ? DT_ALLGATHER : DT_EXCHANGE, sizes->sent, sizes->received,
+             sizes->words);
         break;
     case 1:
-        for (int i = 0; i < n; i++) {
-            for (int rank = 0; rank < size; rank++)
-                sizes->operations[i]->splits[size + rank] = sizes->received[rank * n + i];
-            sizes->answers[sizes->ranks.rank * n + i] = arrange(sizes->operations[i], sizes->ranks);
+        if (!is_told) {
+            take_own(sizes);
+        } else if (take_told(sizes)) {
+            *stage = DT_STAGE_NONE;
+            break;
         }
-        fill(sizes, collective, DT_ALLGATHER, &sizes->answers[sizes->ranks.rank * n],
-             sizes->answers, n * ANSWER_WORDS);
+        fill(sizes, collective, DT_ALLGATHER, own, sizes->answers, n * ANSWER_WORDS);
         break;
     default:
         *stage = DT_STAGE_NONE;
@@ -160,7 +272,13 @@ dt_staged_t *dt_sizes_create(dt_operation_t *const *operations, int n, dt_ranks_
     sizes_t *sizes = dt_calloc(1, sizeof *sizes);
     if (!sizes)
         return NULL;
-    size_t words = (size_t)ranks.size * (size_t)n;
+    sizes->words = n;
+    if (tells_all(operations, n, ranks.size)) {
+        sizes->words = 0;
+        for (int i = 0; i < n; i++)
+            sizes->words += TOLD_ROWS + num_rows(operations[i], ranks.size);
+    }
+    size_t words = (size_t)ranks.size * (size_t)sizes->words;
     sizes->base.next = sizes_next;
     sizes->base.free = sizes_free;
     sizes->ranks = ranks;
@@ -169,7 +287,7 @@ dt_staged_t *dt_sizes_create(dt_operation_t *const *operations, int n, dt_ranks_
     sizes->counts = dt_alloc((size_t)ranks.size * sizeof *sizes->counts);
     sizes->sent = dt_alloc(words * sizeof *sizes->sent);
     sizes->received = dt_alloc(words * sizeof *sizes->received);
-    sizes->answers = dt_calloc(words, sizeof *sizes->answers);
+    sizes->answers = dt_calloc((size_t)ranks.size * (size_t)n, sizeof *sizes->answers);
     if (!sizes->operations || !sizes->counts || !sizes->sent || !sizes->received ||
         !sizes->answers) {
         sizes_free(&sizes->base);

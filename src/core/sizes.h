@@ -1,10 +1,11 @@
 /*
  * sizes.h - operations whose ranks bring different numbers of rows (allgather, gather, alltoall):
  * before data moves the ranks tell each other how many, for all such operations of a verdict at
- * once, in two small collectives. In the first each rank tells each other one how many rows it will
- * send it. Then each knows the size of its output, and finds memory for it or sees whether the
- * caller's suffices. In the second they tell all whether that went well; an operation for which it
- * did not on some rank fails on all, with nothing moved.
+ * once, in one or two small collectives. In the first each rank tells the others how many rows it
+ * will send and how much room its output has. Then each knows the size of its output, and finds
+ * memory for it or sees whether the caller's suffices. Where nothing else than too little room can
+ * go wrong on any rank, each knows by itself how all fare; otherwise they tell all in a second one.
+ * An operation for which it did not go well on some rank fails on all, with nothing moved.
  */
 #ifndef DT_CORE_SIZES_H
 #define DT_CORE_SIZES_H
