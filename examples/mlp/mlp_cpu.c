@@ -143,8 +143,17 @@ static int declare(trainer_t *trainer, mlp_error_t *error)
                                          .rule = DTRAIN_RULE_SGD,
                                          .momentum = options->momentum,
                                          .sharded = options->sharded};
-    if (dtrain_gradset_create(&set, params, 2 * model->layer_count, &trainer->gradients) !=
-            DTRAIN_OK ||
+    dtrain_codec_t *codec = NULL;
+    dtrain_status_t status = DTRAIN_OK;
+    if (options->codec)
+        status = dtrain_codec_create(options->codec, &codec);
+    if (agree_on_success(status == DTRAIN_OK ? 0 : mlp_fail(error, "%s", dtrain_last_error()),
+                         error) != 0)
+        return -1;
+    set.codec = codec;
+    status = dtrain_gradset_create(&set, params, 2 * model->layer_count, &trainer->gradients);
+    dtrain_codec_destroy(codec);
+    if (status != DTRAIN_OK ||
         dtrain_optimizer_create(trainer->gradients, &optimizer, &trainer->optimizer) != DTRAIN_OK)
         return agree_library_error(error);
     for (int i = 0; i < model->layer_count; i++) {

@@ -45,6 +45,8 @@ static const option_t table[] = {
      "train on data made from the seed; any first and last layer will do"},
     {"--sharded", NULL, KIND_FLAG, FIELD(sharded), 0, 0,
      "each rank keeps the momentum of, and updates, its share of the parameters"},
+    {"--codec", "NAME", KIND_TEXT, FIELD(codec), 0, 0,
+     "how gradients travel: fp16, bf16, int8, topk:0.1 (as they are)"},
     {"--help", NULL, KIND_FLAG, FIELD(help), 0, 0, "show this and stop"},
 };
 

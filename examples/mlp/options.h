@@ -21,7 +21,8 @@ typedef struct options {
     double momentum;
     const char *data; /* a folder; points into argv or to a constant */
     int synthetic;
-    int sharded; /* each rank updates its share of the parameters */
+    int sharded;       /* each rank updates its share of the parameters */
+    const char *codec; /* by which gradients travel; NULL: none */
     int help;
 } options_t;
 

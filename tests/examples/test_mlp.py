@@ -155,6 +155,16 @@ def case_accuracy(trainer):
     expect(max(accuracies) - min(accuracies) <= 0.005, f"accuracies {accuracies}")
 
 
+def case_codecs(trainer):
+    """Gradients that travel in fewer bytes teach the same: four epochs on two ranks."""
+    need_fashion_mnist()
+    plain = trainer.result(2, "--epochs", 4)["test_accuracy"]
+    for codec in ("fp16", "bf16", "int8", "topk:0.25"):
+        accuracy = trainer.result(2, "--epochs", 4, "--codec", codec)["test_accuracy"]
+        expect(accuracy > plain - 0.005, f"{codec}: {accuracy}, without {plain}")
+    trainer.error(2, "--synthetic", "--codec", "zip", says=["'zip' is no codec"])
+
+
 def damage(folder):
     """Yields (what is wrong, the file, words of the error), one copy of the data at a time."""
     def path(name):
