@@ -34,6 +34,7 @@ libdtrain in build/ and runs its tests:
   nompi    without MPI: unit and interface tests
   python   the Python package, with numpy, torch and mpi4py; with HOROVOD_SOURCE, a checkout of
            Horovod 0.28.1, in the environment also Horovod's own scripts
+  cuda     the GPU path on stand-ins for CUDA and NCCL, where nvcc is found
   cluster  with --cluster: several nodes, as network namespaces of this machine
 
 A phase that fails does not stop the others. Then come all skipped tests with their reasons and
@@ -154,8 +155,8 @@ check()
 phase_ci()
 {
     # Configuration full: the tests of a minute or more as well.
-    local -a options=(-C full -LE python)
-    [ $quick = no ] || options=()
+    local -a options=(-C full -LE 'python|standin')
+    [ $quick = no ] || options=(-LE standin)
     build ci && check ci "${options[@]}"
 }
 
@@ -200,6 +201,12 @@ phase_python()
         printf 'python\tskipped, in part: its packages cannot be installed\n' |
         tee -a "$reports/skipped.txt"
     build ci && report=python check ci -L python
+}
+
+# What has run on no GPU has "standin" in its name. The kernels' unit tests are in the other phases.
+phase_cuda()
+{
+    build ci && report=cuda check ci -L standin
 }
 
 phase_cluster()
@@ -247,6 +254,8 @@ if [ $quick = no ]; then
     run_phase nompi
     run_phase python
 fi
+PATH=$PATH:/usr/local/cuda/bin
+[ $quick = yes ] || skip_without nvcc cuda || run_phase cuda
 if [ $cluster = yes ]; then
     run_phase cluster
 else

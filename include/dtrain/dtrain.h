@@ -162,6 +162,7 @@ typedef struct dtrain_config {
     char process_sets[512];  /* that exist from the start: "0,1;2-5" has sets 1 and 2; "": none */
     char flight_dir[256];    /* where the last operations go when the world ends in error; "": no */
     char flight_signal[16];  /* on which they are written too, as "usr1"; "": none */
+    int32_t gpu;             /* dtrain_gpu_t */
 } dtrain_config_t;
 
 /* What DTRAIN_OP_AVERAGE divides by while ranks have joined; all ranks take rank 0's. */
@@ -177,6 +178,15 @@ typedef enum dtrain_shared_memory {
     DTRAIN_SHARED_MEMORY_ON = 0, /* where the system allows it */
     DTRAIN_SHARED_MEMORY_OFF = 1 /* MPI carries all data, sockets all control messages */
 } dtrain_shared_memory_t;
+
+/* How tensors on GPUs travel; all ranks take rank 0's. Nothing of CUDA is loaded before a program
+ * has something for a GPU. */
+typedef enum dtrain_gpu {
+    DTRAIN_GPU_AUTO = 0,   /* over NCCL; through host memory where there is no NCCL */
+    DTRAIN_GPU_STAGED = 1, /* through host memory; several ranks may use one GPU */
+    DTRAIN_GPU_SHARED = 2, /* over NCCL though several ranks use one GPU: NCCL has to be told */
+    DTRAIN_GPU_OFF = 3     /* not at all: UNSUPPORTED */
+} dtrain_gpu_t;
 
 /* How an application that initialised MPI itself goes on using it (docs/threading.md). */
 typedef enum dtrain_mpi_threads {
@@ -259,7 +269,9 @@ DTRAIN_API int dtrain_is_homogeneous(void);
  * Allocates `bytes` bytes of zeroed memory, aligned to 4096 bytes, that tensors are best kept in:
  * within a node it is shared with the other ranks, which then reduce it where it lies, without a
  * copy. Any part of it may be used as any tensor. A local call: ranks may allocate different
- * amounts. `device` is DTRAIN_DEVICE_CPU. bytes = 0 gives a pointer that must be freed as well.
+ * amounts. `device` is DTRAIN_DEVICE_CPU, or DTRAIN_DEVICE_CUDA for memory of this rank's GPU, from
+ * which NCCL can send without a copy where the system has the means. bytes = 0 gives a pointer that
+ * must be freed as well.
  *
  * INVALID_ARGUMENT, UNSUPPORTED (device), OUT_OF_MEMORY, NOT_INITIALIZED, FORKED. Does not block.
  */
@@ -336,6 +348,9 @@ typedef int32_t dtrain_pset_t;
 /* `device` of a tensor in host memory. */
 #define DTRAIN_DEVICE_CPU 0
 
+/* `device` of a tensor in the memory of this rank's GPU: see dtrain_cuda.h. */
+#define DTRAIN_DEVICE_CUDA 1
+
 /* The longest name of a tensor in bytes, without its final zero. */
 #define DTRAIN_NAME_MAX 4096
 
@@ -350,12 +365,13 @@ typedef struct dtrain_tensor {
     uint32_t struct_size;
     int32_t ndim;     /* 0 to DTRAIN_NDIM_MAX; 0 is a scalar: one element, shape unused */
     const char *name; /* UTF-8, 1 to DTRAIN_NAME_MAX bytes; "dtrain." at its start is reserved */
-    const void *in;   /* input, host memory; read where the operation says so */
+    const void *in;   /* input, of `device`; read where the operation says so */
     void *out;        /* output; where the operation says so, NULL lets the library provide it */
     const int64_t *shape; /* ndim extents, each >= 0, in elements */
     dtrain_dtype_t dtype;
-    int32_t device; /* DTRAIN_DEVICE_CPU */
-    void *stream;   /* for device tensors; NULL for host memory */
+    int32_t device; /* DTRAIN_DEVICE_CPU or DTRAIN_DEVICE_CUDA, the same on all ranks */
+    void *stream;   /* on a GPU: the cudaStream_t in which `in` comes to be and `out` becomes free;
+                       NULL: the default stream. Not used for host memory */
     /* Bytes that `out` has room for. Read by the operations whose output's size is known only once
      * all ranks have called (allgather, alltoall, gather), where 0 is no room; others check it
      * unless it is 0. A caller that was built before there was this field counts as 0. */

@@ -29,6 +29,7 @@ typedef struct dt_config {
     char process_sets[512]; /* "0,1;2-3", or "": none */
     char flight_dir[256];   /* "": none */
     char flight_signal[16]; /* "off", or the signal in lower case, as "usr1" */
+    dtrain_gpu_t gpu;
     /* Not OK: the settings could not be read, these are defaults, and the thread's last error says
      * why. Joining a world fails with it, on all its ranks. */
     dtrain_status_t fault;

@@ -42,6 +42,12 @@ static const dt_choice_t shared_memory[] = {
 static const dt_choice_t join_divisors[] = {
     {"present", DTRAIN_JOIN_DIVISOR_PRESENT}, {"all", DTRAIN_JOIN_DIVISOR_ALL}, {NULL, 0}};
 
+static const dt_choice_t gpus[] = {{"auto", DTRAIN_GPU_AUTO},
+                                   {"staged", DTRAIN_GPU_STAGED},
+                                   {"shared", DTRAIN_GPU_SHARED},
+                                   {"off", DTRAIN_GPU_OFF},
+                                   {NULL, 0}};
+
 static const dt_choice_t isas[] = {{"auto", 0},   {"scalar", 0}, {"avx2", 0},
                                    {"avx512", 0}, {"neon", 0},   {NULL, 0}};
 
@@ -129,6 +135,11 @@ const dt_setting_t dt_settings[DT_SETTING_COUNT] = {
      .default_text = "none",
      .help = "Process sets that exist from the start, with the ids 1, 2, …: ranks and runs of "
              "ranks, as `0,1;2-5`."},
+    {FIELD(gpu), INTERNAL(gpu), .kind = DT_SETTING_CHOICE, .is_shared = 1, .choices = gpus,
+     .default_internal = DTRAIN_GPU_AUTO, .default_text = "auto",
+     .help = "How tensors on GPUs travel: over NCCL where there is one (`auto`), over NCCL though "
+             "several ranks use one GPU (`shared`), through host memory (`staged`), or not at all "
+             "(`off`)."},
 };
 
 const dt_setting_t *dt_setting_find(const char *name)

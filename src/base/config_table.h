@@ -41,7 +41,7 @@ typedef struct dt_setting {
     const char *help;
 } dt_setting_t;
 
-#define DT_SETTING_COUNT 18
+#define DT_SETTING_COUNT 19
 extern const dt_setting_t dt_settings[DT_SETTING_COUNT];
 
 #define DT_VARIABLE_MAX 64

@@ -24,10 +24,9 @@ if(MPI_C_FOUND)
     endif()
 endif()
 
-# The GPU path needs nvcc for its kernels, and NCCL. Nothing of it is in libdtrain.so yet.
+# The GPU path needs nvcc for its kernels, and NCCL's header. It is a library of its own.
 set(DTRAIN_HAVE_CUDA 0)
 set(DTRAIN_HAVE_NCCL 0)
-set(DTRAIN_HAVE_NVCC 0)
 if(NOT DTRAIN_CUDA STREQUAL OFF)
     if(DTRAIN_CUDA STREQUAL ON)
         find_package(CUDAToolkit 12.1 REQUIRED)
@@ -38,7 +37,8 @@ if(NOT DTRAIN_CUDA STREQUAL OFF)
     find_library(DTRAIN_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
     mark_as_advanced(DTRAIN_NCCL_INCLUDE_DIR DTRAIN_NCCL_LIBRARY)
     if(CUDAToolkit_NVCC_EXECUTABLE AND DTRAIN_NCCL_INCLUDE_DIR AND DTRAIN_NCCL_LIBRARY)
-        set(DTRAIN_HAVE_NVCC 1)
+        set(DTRAIN_HAVE_CUDA 1)
+        set(DTRAIN_HAVE_NCCL 1)
         # nvcc needs a C++ compiler, and so do the kernels' tests.
         enable_language(CXX)
     elseif(DTRAIN_CUDA STREQUAL ON)

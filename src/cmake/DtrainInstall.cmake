@@ -4,8 +4,11 @@ include(CMakePackageConfigHelpers)
 install(TARGETS dtrain EXPORT dtrainTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES include/dtrain/dtrain.h ${PROJECT_BINARY_DIR}/include/dtrain/version.h
+install(FILES include/dtrain/dtrain.h include/dtrain/dtrain_cuda.h ${PROJECT_BINARY_DIR}/include/dtrain/version.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dtrain)
+if(DTRAIN_HAVE_CUDA)
+    install(TARGETS dtrain_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 if(DTRAIN_HAVE_MPI)
     install(FILES include/dtrain/dtrain_mpi.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dtrain)

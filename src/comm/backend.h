@@ -31,6 +31,9 @@ typedef struct dt_piece {
     int64_t count; /* elements */
 } dt_piece_t;
 
+/* A place in a device's stream; see device.h. */
+typedef struct dt_mark dt_mark_t;
+
 typedef struct dt_collective {
     dt_collective_kind_t kind;
     uint64_t sequence;        /* 0, 1, 2, … in the order of start, the same on all ranks */
@@ -45,6 +48,10 @@ typedef struct dt_collective {
      * never is. */
     const int64_t *counts;
     const int64_t *recv_counts;
+    /* On a device: what is reached before the data may be used; living until the task is freed. An
+     * entry may be NULL. */
+    dt_mark_t *const *ready;
+    int num_ready;
 } dt_collective_t;
 
 /* Process sets beside the world. */
@@ -114,6 +121,9 @@ typedef struct dt_backend_ops {
     void (*post)(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes);
     void (*take)(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction, void *out,
                  size_t count);
+    /* On a device: a mark behind all of a task, once all of it is in a stream; NULL before. It is
+     * the task's. */
+    dt_mark_t *(*enqueued)(dt_backend_t *backend, dt_task_t *task);
 } dt_backend_ops_t;
 
 /* First member of every backend. */

@@ -22,6 +22,12 @@ struct dt_bucket {
     dt_staged_t *staged;        /* what takes several collectives; else NULL */
     int has_more;               /* of them, after the one under way */
     dt_task_t *task;            /* under way; else NULL */
+    dt_backend_t *backend;      /* the task's */
+
+    int is_on_device;
+    int is_agreement;  /* nothing but `staged`: how tensors on devices travel (device_path.h) */
+    int is_enqueued;   /* its operations have been told so */
+    dt_mark_t **ready; /* capacity; of its operations */
 };
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
@@ -48,6 +54,7 @@ static void free_buckets(dt_bucket_t *bucket)
         dt_free(bucket->operations);
         dt_free(bucket->pieces);
         dt_free(bucket->counts);
+        dt_free(bucket->ready);
         if (bucket->staged)
             bucket->staged->free(bucket->staged);
         dt_free(bucket);
@@ -69,6 +76,7 @@ void dt_executor_free(dt_executor_t *executor)
     dt_executor_abandon(executor);
     free_buckets(executor->spare);
     dt_coding_free(&executor->coding);
+    dt_device_path_free(executor->device_path);
     dt_fusion_pool_free(&executor->pool);
     free_scratch(executor);
 }
@@ -103,12 +111,18 @@ static dt_bucket_t *new_bucket(dt_executor_t *executor, dt_bucket_t *after)
     bucket->staged = NULL;
     bucket->has_more = 0;
     bucket->task = NULL;
+    bucket->is_on_device = bucket->is_agreement = bucket->is_enqueued = 0;
     dt_bucket_t **link = after ? &after->next : &executor->waiting_first;
     bucket->next = *link;
     *link = bucket;
     if (executor->waiting_last == after)
         executor->waiting_last = bucket;
     return bucket;
+}
+
+static int is_on_device(const dt_operation_t *operation)
+{
+    return operation->signature.device != DTRAIN_DEVICE_CPU;
 }
 
 static int put_in(dt_bucket_t *bucket, dt_operation_t *operation)
@@ -123,12 +137,17 @@ static int put_in(dt_bucket_t *bucket, dt_operation_t *operation)
         dt_piece_t *pieces = dt_realloc(bucket->pieces, n * sizeof *bucket->pieces);
         if (pieces)
             bucket->pieces = pieces;
-        if (!operations || !pieces)
+        dt_mark_t **ready = dt_realloc(bucket->ready, n * sizeof *bucket->ready);
+        if (ready)
+            bucket->ready = ready;
+        if (!operations || !pieces || !ready)
             return -1;
         bucket->capacity = capacity;
     }
     dt_piece_t piece = {.in = operation->in, .out = operation->out, .count = operation->count};
     bucket->pieces[bucket->count] = piece;
+    bucket->ready[bucket->count] = operation->ready;
+    bucket->is_on_device = is_on_device(operation);
     bucket->operations[bucket->count++] = operation;
     bucket->bytes += operation->bytes;
     return 0;
@@ -175,10 +194,33 @@ static dtrain_status_t add_fixed(dt_executor_t *executor, dt_operation_t *const 
     return DTRAIN_OK;
 }
 
+/* Before the first tensors on devices it is agreed on how they travel. Nothing is begun until then,
+ * since it takes collectives. */
+static dtrain_status_t add_agreement(dt_executor_t *executor, dt_operation_t *const *operations,
+                                     int n)
+{
+    int i = 0;
+    while (i < n && !is_on_device(operations[i]))
+        i++;
+    if (i == n || executor->device_path)
+        return DTRAIN_OK;
+    executor->device_path =
+        dt_device_path_create(executor->gpu, executor->ranks, executor->members);
+    dt_bucket_t *bucket = new_bucket(executor, executor->waiting_last);
+    if (!bucket || !executor->device_path)
+        return no_memory();
+    bucket->is_agreement = 1;
+    bucket->staged = dt_device_path_agree(executor->device_path);
+    return bucket->staged ? DTRAIN_OK : no_memory();
+}
+
 dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *operations, int n)
 {
     if (reserve_scratch(executor, n))
         return no_memory();
+    dtrain_status_t agreed = add_agreement(executor, operations, n);
+    if (agreed != DTRAIN_OK)
+        return agreed;
     int num_fixed = 0, num_sized = 0;
     for (int i = 0; i < n; i++) {
         if (dt_kind_traits(operations[i]->signature.kind)->is_sized)
@@ -251,7 +293,7 @@ static int is_eager(const dt_executor_t *executor, const dt_operation_t *operati
 {
     return executor->backend->ops->post && operation->id < DT_EAGER_SLOTS &&
            operation->signature.kind == DT_KIND_ALLREDUCE && !is_adasum(operation) &&
-           !operation->signature.codec[0] && operation->bytes > 0 &&
+           !is_on_device(operation) && !operation->signature.codec[0] && operation->bytes > 0 &&
            operation->bytes <= DT_EAGER_BYTES;
 }
 
@@ -321,6 +363,8 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
         collective->reduction.dtype = cast;
         return pack(executor, bucket, is_ready);
     }
+    collective->ready = bucket->ready;
+    collective->num_ready = bucket->is_on_device ? bucket->count : 0;
     if (bucket->count == 1) {
         /* Where the output was not known when the bucket was made, it is now. */
         bucket->pieces[0].out = bucket->operations[0]->out;
@@ -328,7 +372,41 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
         return DTRAIN_OK;
     }
     collective->count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);
-    return executor->backend->takes_pieces ? DTRAIN_OK : pack(executor, bucket, is_ready);
+    int takes_pieces = bucket->is_on_device || executor->backend->takes_pieces;
+    return takes_pieces ? DTRAIN_OK : pack(executor, bucket, is_ready);
+}
+
+/* There can be no tensors on devices, for a reason that is the same on all ranks. */
+static void fail_bucket(dt_executor_t *executor, dt_bucket_t *bucket, dtrain_status_t status,
+                        const char *text)
+{
+    for (int i = 0; i < bucket->count; i++)
+        executor->failed(executor->context, bucket->operations[i], status, text);
+    bucket->count = 0;
+}
+
+/* Fills in the collective of device memory, for the devices' backend or to be staged. */
+static dtrain_status_t prepare_device(dt_executor_t *executor, dt_bucket_t *bucket,
+                                      dt_stage_t *stage)
+{
+    const char *text;
+    int is_ready;
+    dtrain_status_t fault = dt_device_path_fault(executor->device_path, &text);
+    if (fault != DTRAIN_OK) {
+        fail_bucket(executor, bucket, fault, text);
+        return DTRAIN_OK;
+    }
+    dtrain_status_t status = prepare_one(executor, bucket, &is_ready);
+    if (status != DTRAIN_OK)
+        return status;
+    bucket->backend = dt_device_path_backend(executor->device_path);
+    *stage = DT_STAGE_LAST;
+    if (bucket->backend)
+        return DTRAIN_OK;
+    bucket->backend = executor->backend;
+    bucket->staged = dt_device_path_stage(executor->device_path, &bucket->collective);
+    return bucket->staged ? bucket->staged->next(bucket->staged, &bucket->collective, stage)
+                          : DTRAIN_ERR_OUT_OF_MEMORY;
 }
 
 /* Whether it takes several collectives, of which nobody else needs to know. */
@@ -360,8 +438,11 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_
         if (!bucket->staged)
             return no_memory();
     }
+    bucket->backend = executor->backend;
     if (bucket->staged)
         return bucket->staged->next(bucket->staged, &bucket->collective, stage);
+    if (bucket->is_on_device)
+        return prepare_device(executor, bucket, stage);
     *stage = DT_STAGE_LAST;
     return prepare_one(executor, bucket, is_ready);
 }
@@ -381,42 +462,84 @@ static dtrain_status_t end_head(dt_executor_t *executor)
     dt_bucket_t *bucket = executor->waiting_first;
     dtrain_status_t status = DTRAIN_OK;
     take_head(executor);
-    if (bucket->staged && bucket->count == 0)
+    if (bucket->staged && bucket->count == 0 && !bucket->is_agreement)
         status = add_sized(executor, bucket->staged);
     dtrain_status_t finished = finish(executor, bucket);
     return status == DTRAIN_OK ? finished : status;
 }
 
+static dtrain_status_t start(dt_executor_t *executor, dt_bucket_t *bucket, dt_stage_t stage)
+{
+    /* The order in which the host's collectives begin is the same on all ranks. */
+    if (bucket->backend == executor->backend)
+        bucket->collective.sequence = executor->sequence++;
+    if (executor->started)
+        executor->started(executor->context, bucket->operations, bucket->count);
+    dtrain_status_t status =
+        bucket->backend->ops->start(bucket->backend, &bucket->collective, &bucket->task);
+    if (status != DTRAIN_OK)
+        return status;
+    executor->running[executor->num_running++] = bucket;
+    bucket->has_more = stage == DT_STAGE_MORE;
+    if (!bucket->has_more)
+        take_head(executor);
+    return DTRAIN_OK;
+}
+
 static dtrain_status_t start_waiting(dt_executor_t *executor, int *moved)
 {
-    dt_backend_t *backend = executor->backend;
     while (executor->waiting_first && !executor->waiting_first->task &&
            executor->num_running < DT_BUCKETS_RUNNING_MAX) {
         dt_bucket_t *bucket = executor->waiting_first;
         dt_stage_t stage;
         int is_ready;
         dtrain_status_t status = prepare(executor, bucket, &stage, &is_ready);
-        if (status != DTRAIN_OK || !is_ready)
+        if (status != DTRAIN_OK || !is_ready || stage == DT_STAGE_WAIT)
             return status;
         *moved = 1;
-        if (stage == DT_STAGE_NONE) {
-            status = end_head(executor);
-        } else {
-            bucket->collective.sequence = executor->sequence++;
-            if (executor->started)
-                executor->started(executor->context, bucket->operations, bucket->count);
-            status = backend->ops->start(backend, &bucket->collective, &bucket->task);
-        }
+        status = stage == DT_STAGE_NONE ? end_head(executor) : start(executor, bucket, stage);
         if (status != DTRAIN_OK)
             return status;
-        if (stage == DT_STAGE_NONE)
-            continue;
-        executor->running[executor->num_running++] = bucket;
-        bucket->has_more = stage == DT_STAGE_MORE;
-        if (!bucket->has_more)
-            take_head(executor);
     }
     return DTRAIN_OK;
+}
+
+/* Tells operations on a device once all of them is in a stream: another stream can wait for it. */
+static void note_enqueued(dt_executor_t *executor, dt_bucket_t *bucket)
+{
+    dt_mark_t *mark = NULL;
+    if (!bucket->is_on_device || bucket->is_enqueued || bucket->has_more)
+        return;
+    if (bucket->staged)
+        mark = bucket->staged->enqueued(bucket->staged);
+    else if (bucket->task)
+        mark = bucket->backend->ops->enqueued(bucket->backend, bucket->task);
+    if (!mark)
+        return;
+    bucket->is_enqueued = 1;
+    for (int i = 0; i < bucket->count; i++)
+        atomic_store_explicit(&bucket->operations[i]->enqueued, dt_mark_hold(mark),
+                              memory_order_release);
+    executor->enqueued(executor->context, bucket->operations, bucket->count);
+}
+
+/* OK when the bucket's collective is complete, and what is behind the last one. */
+static dtrain_status_t progress(dt_executor_t *executor, dt_bucket_t *bucket)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    if (bucket->task) {
+        status = bucket->backend->ops->progress(bucket->backend, bucket->task);
+        note_enqueued(executor, bucket);
+        if (status != DTRAIN_OK)
+            return status;
+        bucket->backend->ops->release(bucket->backend, bucket->task);
+        bucket->task = NULL;
+    }
+    if (bucket->has_more || !bucket->staged || !bucket->staged->end)
+        return DTRAIN_OK;
+    status = bucket->staged->end(bucket->staged);
+    note_enqueued(executor, bucket);
+    return status;
 }
 
 dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved)
@@ -425,13 +548,11 @@ dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved)
     int i = 0;
     while (status == DTRAIN_OK && i < executor->num_running) {
         dt_bucket_t *bucket = executor->running[i];
-        status = executor->backend->ops->progress(executor->backend, bucket->task);
+        status = progress(executor, bucket);
         if (status == DTRAIN_IN_PROGRESS) {
             status = DTRAIN_OK;
             i++;
         } else if (status == DTRAIN_OK) {
-            executor->backend->ops->release(executor->backend, bucket->task);
-            bucket->task = NULL;
             executor->num_running--;
             memmove(&executor->running[i], &executor->running[i + 1],
                     (size_t)(executor->num_running - i) * sizeof executor->running[0]);
@@ -441,6 +562,11 @@ dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved)
         }
     }
     return status;
+}
+
+void dt_executor_leave(dt_executor_t *executor, int clean)
+{
+    dt_device_path_leave(executor->device_path, clean);
 }
 
 int dt_executor_is_idle(const dt_executor_t *executor)
@@ -457,7 +583,8 @@ void dt_executor_abandon(dt_executor_t *executor)
 {
     for (int i = 0; i < executor->num_running; i++) {
         dt_bucket_t *bucket = executor->running[i];
-        executor->backend->ops->release(executor->backend, bucket->task);
+        if (bucket->task)
+            bucket->backend->ops->release(bucket->backend, bucket->task);
         bucket->task = NULL;
         if (!bucket->has_more) /* else it is in the queue, too */
             recycle(executor, bucket);

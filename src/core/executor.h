@@ -14,6 +14,7 @@
 #include "comm/backend.h"
 #include "core/coded.h"
 #include "core/collective.h"
+#include "core/device_path.h"
 #include "core/fusion_buffer.h"
 #include "core/fusion_plan.h"
 #include "core/operation.h"
@@ -40,6 +41,12 @@ typedef struct dt_executor {
     dt_done_fn_t done;
     dt_failed_fn_t failed;
     void *context;
+    /* For tensors on devices, set after init; NULL where there are none. `enqueued` tells that all
+     * of the operations is in a stream. */
+    dt_gpu_t *gpu;      /* borrowed */
+    const int *members; /* their ranks in the world; borrowed */
+    dt_started_fn_t enqueued;
+    dt_device_path_t *device_path; /* made when there is the first such tensor */
 
     uint64_t sequence; /* of the next collective */
     dt_fusion_pool_t pool;
@@ -58,6 +65,8 @@ typedef struct dt_executor {
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
                       const dt_plan_policy_t *policy, dt_started_fn_t started, dt_done_fn_t done,
                       dt_failed_fn_t failed, void *context);
+/* Gives the devices' backend back, before the host's; `clean` as in backend.h. */
+void dt_executor_leave(dt_executor_t *executor, int clean);
 void dt_executor_free(dt_executor_t *executor);
 
 /*

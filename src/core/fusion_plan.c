@@ -19,10 +19,15 @@ static int may_share(const dt_plan_item_t *one, const dt_plan_item_t *other)
            a->device == b->device && memcmp(a->codec, b->codec, sizeof a->codec) == 0;
 }
 
+/* A GPU copies fast, and a collective costs it more than a CPU. */
+#define DEVICE_TENSOR_LIMIT ((int64_t)4 << 20)
+
 static int may_be_fused(const dt_plan_item_t *item, const dt_plan_policy_t *policy)
 {
+    int64_t limit =
+        item->signature->device == DTRAIN_DEVICE_CPU ? policy->tensor_limit : DEVICE_TENSOR_LIMIT;
     return item->signature->kind == DT_KIND_ALLREDUCE && item->signature->op != DTRAIN_OP_ADASUM &&
-           item->bytes <= policy->tensor_limit && item->bytes <= policy->threshold;
+           item->bytes <= limit && item->bytes <= policy->threshold;
 }
 
 static open_bucket_t *find_open(open_bucket_t *open, int count, const dt_plan_item_t *item)

@@ -34,6 +34,8 @@ static void free_contents(dt_operation_t *operation)
     dt_free(operation->splits);
     dt_free(operation->sparse);
     dt_output_free(operation->owned);
+    dt_mark_drop(operation->ready);
+    dt_mark_drop(atomic_load(&operation->enqueued));
 }
 
 dt_handle_table_t *dt_handle_table_create(void)
@@ -198,6 +200,8 @@ static void drop_contents(dt_handle_table_t *table, dt_operation_t *operation)
     operation->splits = NULL;
     operation->sparse = NULL;
     operation->owned = NULL;
+    operation->ready = NULL;
+    atomic_store(&operation->enqueued, NULL);
 }
 
 int dt_handle_output(dt_handle_table_t *table, dt_operation_t *operation, dtrain_handle_t handle,
@@ -235,7 +239,7 @@ int dt_handle_release(dt_handle_table_t *table, dt_operation_t *operation, dtrai
     if (!atomic_compare_exchange_strong(&operation->handle, &current, 0))
         return -1;
     if (atomic_load_explicit(&operation->status, memory_order_relaxed) != DTRAIN_OK ||
-        operation->splits || operation->sparse || operation->owned) {
+        operation->splits || operation->sparse || operation->owned || operation->ready) {
         /* What is in it is read under the lock. */
         pthread_mutex_lock(&table->lock);
         drop_contents(table, operation);

@@ -143,7 +143,9 @@ static dtrain_status_t check_buffers(dt_operation_t *operation, const char *name
                                      const extent_t *extent)
 {
     const dt_kind_traits_t *traits = dt_kind_traits(operation->signature.kind);
-    if (extent->out > 0 && !operation->out && operation->room == 0 && traits->deals_rows) {
+    int provides = operation->signature.device == DTRAIN_DEVICE_CPU;
+    if (extent->out > 0 && !operation->out && operation->room == 0 && traits->deals_rows &&
+        provides) {
         dtrain_status_t status = provide_output(operation, name, extent->out);
         if (status != DTRAIN_OK)
             return status;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "comm/device.h"
 #include "core/output.h"
 #include "core/signature.h"
 
@@ -54,8 +55,11 @@ typedef struct dt_operation {
         *out_indices;    /* [done] of a sparse output's rows, in `owned`; NULL: it is dense */
     dt_sparse_t *sparse; /* of a sparse allreduce (sparse.h): owned; else NULL */
     int64_t timeout_ns;  /* DT_NEVER: none */
-    int root, peer;      /* the signature's, by their numbers in the set */
-    int divisor;         /* of an average; set when it is agreed */
+    dt_mark_t *ready;    /* of a tensor on a device: what its stream held when it was submitted */
+    /* [atomic] release: a mark behind all of it, held; NULL: not yet */
+    dt_mark_t *_Atomic enqueued;
+    int root, peer; /* the signature's, by their numbers in the set */
+    int divisor;    /* of an average; set when it is agreed */
 
     dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
     dt_pset_change_t *change; /* adding or removing a set: owned */

@@ -75,6 +75,9 @@ static void set_enrol(dt_psets_t *psets, dt_pset_t *set, dt_backend_t *backend)
     dt_ranks_t ranks = {.rank = set->rank, .size = set->size};
     dt_executor_init(&set->executor, backend, ranks, &psets->policy, psets->started, psets->done,
                      psets->failed, psets->context);
+    set->executor.members = set->ranks;
+    set->executor.gpu = psets->gpu;
+    set->executor.enqueued = psets->enqueued;
 }
 
 /* A set of one process's world has the world's backend: its collectives are over once started. */
@@ -85,6 +88,8 @@ static int owns_backend(const dt_psets_t *psets, const dt_pset_t *set)
 
 static void set_leave(const dt_psets_t *psets, dt_pset_t *set, int clean)
 {
+    if (set->rank >= 0)
+        dt_executor_leave(&set->executor, clean);
     if (owns_backend(psets, set))
         set->backend->ops->destroy(set->backend, clean);
     set->backend = NULL;
@@ -121,6 +126,14 @@ dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_pla
     set_enrol(psets, all, world->backend);
     insert(psets, all);
     return DTRAIN_OK;
+}
+
+void dt_psets_use_gpu(dt_psets_t *psets, dt_gpu_t *gpu, dt_started_fn_t enqueued)
+{
+    psets->gpu = gpu;
+    psets->enqueued = enqueued;
+    psets->sets[0]->executor.gpu = gpu;
+    psets->sets[0]->executor.enqueued = enqueued;
 }
 
 void dt_psets_abandon(dt_psets_t *psets)

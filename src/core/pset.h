@@ -50,6 +50,8 @@ typedef struct dt_psets {
     dt_done_fn_t done;
     dt_failed_fn_t failed;
     void *context;
+    dt_gpu_t *gpu; /* borrowed; NULL: no tensors on devices */
+    dt_started_fn_t enqueued;
     pthread_mutex_t lock;
     dt_pset_t **sets;                /* [lock, or baton] by id; the first is the world */
     int count;                       /* ditto */
@@ -62,6 +64,9 @@ typedef struct dt_psets {
 dtrain_status_t dt_psets_init(dt_psets_t *psets, dt_world_t *world, const dt_plan_policy_t *policy,
                               dt_started_fn_t started, dt_done_fn_t done, dt_failed_fn_t failed,
                               void *context);
+
+/* Before other sets are made: what tensors on GPUs need; see executor.h. */
+void dt_psets_use_gpu(dt_psets_t *psets, dt_gpu_t *gpu, dt_started_fn_t enqueued);
 
 /* Adds the sets of the setting process_sets. CONFIG where they cannot be, on all ranks alike. */
 dtrain_status_t dt_psets_configure(dt_psets_t *psets, const char *text);

@@ -30,6 +30,14 @@ static void operation_failed(void *context, dt_operation_t *operation, dtrain_st
     dt_complete(context, operation, status, text);
 }
 
+/* Who waits for that may be asleep. */
+static void operations_enqueued(void *context, dt_operation_t *const *operations, int n)
+{
+    (void)operations;
+    (void)n;
+    dt_baton_tell(context);
+}
+
 static void wake_engine(void *context)
 {
     dt_runtime_t *runtime = context;
@@ -73,12 +81,15 @@ dtrain_status_t dt_runtime_create(dt_world_t *world, const dt_config_t *config,
     runtime->check_ns = DT_NEVER;
     const dt_topology_t *topology = &runtime->world.topology;
     dt_intake_init(&runtime->intake);
-    dt_user_memory_init(&runtime->memory, runtime->world.backend);
+    dt_gpu_init(&runtime->gpu, &runtime->config, topology);
+    dt_user_memory_init(&runtime->memory, runtime->world.backend, &runtime->gpu);
     dt_plan_policy_t policy = {.threshold = config->fusion_threshold,
                                .tensor_limit = config->fusion_tensor_limit};
     dtrain_status_t status =
         dt_psets_init(&runtime->psets, &runtime->world, &policy, dt_recording_started,
                       operations_done, operation_failed, runtime);
+    if (status == DTRAIN_OK)
+        dt_psets_use_gpu(&runtime->psets, &runtime->gpu, operations_enqueued);
     dt_baton_init(runtime);
     runtime->handles = dt_handle_table_create();
     if (status == DTRAIN_OK)
@@ -161,6 +172,7 @@ void dt_runtime_destroy(dt_runtime_t *runtime)
     dt_intake_free(&runtime->intake);
     dt_id_table_free(&runtime->by_id);
     dt_handle_table_free(runtime->handles);
+    dt_gpu_close(&runtime->gpu);
     dt_buffer_free(&runtime->message);
     dt_buffer_free(&runtime->part);
     dt_stall_free(&runtime->stall);
@@ -280,6 +292,46 @@ dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t
             each[i] = status;
     }
     return first == DTRAIN_OK ? first : dt_fail(first, "%s", text);
+}
+
+typedef struct streamed {
+    dt_runtime_t *runtime;
+    dtrain_handle_t handle;
+    void *stream;
+    dtrain_status_t status; /* of the last try */
+} streamed_t;
+
+static int is_stream_told(void *argument)
+{
+    streamed_t *streamed = argument;
+    dt_operation_t *operation = dt_handle_find(streamed->runtime->handles, streamed->handle);
+    streamed->status =
+        operation ? dt_gpu_stream_wait(&streamed->runtime->gpu, operation, streamed->stream)
+                  : stale(streamed->handle);
+    return streamed->status != DTRAIN_IN_PROGRESS || dt_is_stranded(streamed->runtime);
+}
+
+dtrain_status_t dt_runtime_stream_wait(dt_runtime_t *runtime, dtrain_handle_t handle, void *stream)
+{
+    streamed_t streamed = {.runtime = runtime, .handle = handle, .stream = stream};
+    dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+    if (!operation)
+        return stale(handle);
+    if (!operation->ready)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_stream_wait: the tensor is not on a GPU");
+    if (!is_stream_told(&streamed)) {
+        dtrain_status_t status = dt_runtime_may_block(runtime, "dtrain_stream_wait");
+        if (status != DTRAIN_OK)
+            return status;
+        dt_baton_help(runtime, is_stream_told, &streamed, DT_NEVER);
+    }
+    if (dt_is_stranded(runtime))
+        return dt_stranded_error(runtime);
+    /* Of an operation that has failed by now: why. */
+    if (streamed.status == DTRAIN_OK && is_done(runtime, operation))
+        return result_of(runtime, handle);
+    return streamed.status;
 }
 
 dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle)

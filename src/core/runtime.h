@@ -19,6 +19,7 @@
 #include "core/dump.h"
 #include "core/errands.h"
 #include "core/executor.h"
+#include "core/gpu.h"
 #include "core/handle_table.h"
 #include "core/id_table.h"
 #include "core/intake.h"
@@ -44,6 +45,7 @@ struct dt_runtime {
     dt_errands_t errands;
     dt_user_memory_t memory;
     dt_psets_t psets;
+    dt_gpu_t gpu;
     dt_baton_t baton;
     dt_stall_t stall; /* on rank 0 */
     dt_dump_t dump;
@@ -129,6 +131,8 @@ dtrain_status_t dt_runtime_do(dt_runtime_t *runtime, const dt_submission_t *subm
 dtrain_status_t dt_runtime_poll(dt_runtime_t *runtime, dtrain_handle_t handle, int *done);
 /* timeout_ms < 0: until it is done. */
 dtrain_status_t dt_runtime_wait(dt_runtime_t *runtime, dtrain_handle_t handle, int timeout_ms);
+/* Lets a stream wait for an operation; blocks until all of it is in a stream. */
+dtrain_status_t dt_runtime_stream_wait(dt_runtime_t *runtime, dtrain_handle_t handle, void *stream);
 dtrain_status_t dt_runtime_wait_all(dt_runtime_t *runtime, const dtrain_handle_t *handles, int n,
                                     dtrain_status_t *each);
 /* *index is written also when the operation failed. */

@@ -182,10 +182,14 @@ dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *
     const char *kind = dt_kind_name(signature->kind);
     if (dt_kind_traits(signature->kind)->is_control)
         return DTRAIN_OK;
-    if (signature->device != DTRAIN_DEVICE_CPU)
-        return dt_fail(DTRAIN_ERR_UNSUPPORTED,
-                       "%s '%.200s': device %d: this build has tensors in host memory only", kind,
+    if (signature->device != DTRAIN_DEVICE_CPU && signature->device != DTRAIN_DEVICE_CUDA)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': there is no device %d", kind,
                        name, signature->device);
+    int is_hosts = signature->op == DTRAIN_OP_ADASUM || signature->kind == DT_KIND_SPARSE;
+    if (signature->device != DTRAIN_DEVICE_CPU && is_hosts)
+        return dt_fail(DTRAIN_ERR_UNSUPPORTED,
+                       "%s '%.200s': adasum and sparse tensors are for host memory only", kind,
+                       name);
     if (dt_signature_count(signature) < 0) {
         char shape[256];
         describe_shape(signature, shape, sizeof shape);

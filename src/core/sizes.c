@@ -115,7 +115,7 @@ static answer_t arrange(dt_operation_t *operation, dt_ranks_t ranks)
     operation->out_rows = rows;
     if (answer.needed == 0)
         return answer;
-    if (!operation->out) {
+    if (!operation->out && signature->device == DTRAIN_DEVICE_CPU) {
         operation->owned = dt_output_alloc(answer.needed);
         if (!operation->owned)
             answer.fate = FATE_NO_MEMORY;

@@ -78,6 +78,21 @@ static dtrain_status_t no_memory(void)
     return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a rank that has joined");
 }
 
+/* The same on this rank's GPU, filled from the host's. */
+static dtrain_status_t move_to_device(dt_operation_t *operation, const dt_pset_t *set, size_t bytes,
+                                      char **memory)
+{
+    dt_stand_in_t *stand_in = operation->stand_in;
+    dt_copy_t copy = {.from = *memory, .bytes = bytes};
+    dtrain_status_t status = dt_gpu_open(set->executor.gpu, NULL, &stand_in->device);
+    if (status == DTRAIN_OK)
+        status = stand_in->device->ops->allocate(stand_in->device, bytes, &stand_in->memory);
+    if (status != DTRAIN_OK)
+        return status;
+    copy.to = *memory = stand_in->memory;
+    return stand_in->device->ops->copy(stand_in->device, &copy, 1, NULL, 0, &operation->ready);
+}
+
 /* The tensor that this rank would have submitted. Its memory is the operation's, which is given
  * back when no peer can be writing to it. */
 static dtrain_status_t make_tensor(dt_operation_t *operation, const dt_pset_t *set,
@@ -91,7 +106,8 @@ static dtrain_status_t make_tensor(dt_operation_t *operation, const dt_pset_t *s
                                 .ndim = signature->ndim,
                                 .name = operation->stand_in->key,
                                 .shape = shape,
-                                .dtype = dtype};
+                                .dtype = dtype,
+                                .device = signature->device};
     memcpy(shape, signature->shape, signature->ndim * sizeof *shape);
     if (traits->rows_differ) {
         shape[0] = 0;
@@ -102,15 +118,17 @@ static dtrain_status_t make_tensor(dt_operation_t *operation, const dt_pset_t *s
     operation->owned = dt_output_alloc(count > 0 ? count * element : 1);
     if (!operation->owned)
         return no_memory();
-    tensor->in = tensor->out = operation->owned->data;
-    if (signature->kind == DT_KIND_REDUCESCATTER)
-        tensor->out =
-            operation->owned->data + dt_rows_before(signature->shape[0], set->size, set->rank) *
-                                         dt_signature_row_count(signature) * element;
+    char *memory = operation->owned->data;
+    dtrain_status_t status = DTRAIN_OK;
     if (traits->reduces)
-        dt_identity_fill(operation->owned->data, count, dtype, (dtrain_op_t)signature->op,
-                         signature->prescale);
-    return DTRAIN_OK;
+        dt_identity_fill(memory, count, dtype, (dtrain_op_t)signature->op, signature->prescale);
+    if (signature->device != DTRAIN_DEVICE_CPU)
+        status = move_to_device(operation, set, (size_t)(count * element), &memory);
+    tensor->in = tensor->out = memory;
+    if (signature->kind == DT_KIND_REDUCESCATTER)
+        tensor->out = memory + dt_rows_before(signature->shape[0], set->size, set->rank) *
+                                   dt_signature_row_count(signature) * element;
+    return status;
 }
 
 dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t *signature,
@@ -119,6 +137,8 @@ dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t
     operation->stand_in = dt_alloc(sizeof *operation->stand_in + length);
     if (!operation->stand_in)
         return no_memory();
+    operation->stand_in->device = NULL;
+    operation->stand_in->memory = NULL;
     memcpy(operation->stand_in->key, key, length);
     operation->stand_in->key[length] = '\0';
     operation->signature = *signature;
@@ -136,6 +156,9 @@ dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t
 
 void dt_stand_in_free(dt_operation_t *operation)
 {
-    dt_free(operation->stand_in);
+    dt_stand_in_t *stand_in = operation->stand_in;
+    if (stand_in && stand_in->memory)
+        stand_in->device->ops->deallocate(stand_in->device, stand_in->memory);
+    dt_free(stand_in);
     operation->stand_in = NULL;
 }

@@ -8,6 +8,8 @@
 #include "core/runtime.h"
 
 struct dt_stand_in {
+    dt_device_t *device; /* what it has there; NULL: nothing */
+    void *memory;
     char key[1]; /* the operation's, for messages; as long as it takes */
 };
 

@@ -135,7 +135,7 @@ static dtrain_status_t check_members(const dt_signature_t *signature, const char
 }
 
 /* Fills in the operation. An error here is one that the other ranks must learn of. */
-static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission_t *submission,
+static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *submission,
                                 const dtrain_options_t *options, const char *name,
                                 dt_operation_t *operation)
 {
@@ -156,6 +156,8 @@ static dtrain_status_t describe(const dt_runtime_t *runtime, const dt_submission
         status = dt_operand_fill(operation, submission, set->rank, set->size);
     if (status == DTRAIN_OK && options->struct_size >= sizeof *options && options->codec)
         status = dt_coded_describe(operation, options->codec, name);
+    if (status == DTRAIN_OK && operation->signature.device != DTRAIN_DEVICE_CPU)
+        status = dt_gpu_take(&runtime->gpu, submission->tensor, operation);
     return status;
 }
 

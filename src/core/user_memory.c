@@ -12,8 +12,9 @@ struct dt_user_block {
     dt_user_block_t *next;
 };
 
-void dt_user_memory_init(dt_user_memory_t *memory, dt_backend_t *backend)
+void dt_user_memory_init(dt_user_memory_t *memory, dt_backend_t *backend, dt_gpu_t *gpu)
 {
+    memory->gpu = gpu;
     memory->backend = backend;
     memory->blocks = NULL;
     pthread_mutex_init(&memory->lock, NULL);
@@ -41,14 +42,23 @@ static dtrain_status_t alloc_ordinary(dt_user_memory_t *memory, size_t bytes, vo
     return DTRAIN_OK;
 }
 
+static dtrain_status_t alloc_on_device(dt_user_memory_t *memory, size_t bytes, void **out)
+{
+    dt_device_t *device;
+    dtrain_status_t status = dt_gpu_open(memory->gpu, NULL, &device);
+    return status == DTRAIN_OK ? device->ops->allocate(device, bytes, out) : status;
+}
+
 dtrain_status_t dt_user_memory_alloc(dt_user_memory_t *memory, size_t bytes, int device,
                                      void **block)
 {
     if (!block)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_mem_alloc: memory is NULL");
+    if (device == DTRAIN_DEVICE_CUDA)
+        return alloc_on_device(memory, bytes, block);
     if (device != DTRAIN_DEVICE_CPU)
-        return dt_fail(DTRAIN_ERR_UNSUPPORTED,
-                       "dtrain_mem_alloc: device %d: this build has host memory only", device);
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_mem_alloc: there is no device %d",
+                       device);
     if (memory->backend->ops->allocate)
         return memory->backend->ops->allocate(memory->backend, bytes, block);
     return alloc_ordinary(memory, bytes, block);
@@ -71,6 +81,9 @@ static int free_ordinary(dt_user_memory_t *memory, void *block)
 dtrain_status_t dt_user_memory_free(dt_user_memory_t *memory, void *block)
 {
     if (!block)
+        return DTRAIN_OK;
+    dt_device_t *device = dt_gpu_peek(memory->gpu);
+    if (device && device->ops->deallocate(device, block) == 0)
         return DTRAIN_OK;
     int failed = memory->backend->ops->deallocate
                      ? memory->backend->ops->deallocate(memory->backend, block)

@@ -6,16 +6,19 @@
 #include <pthread.h>
 
 #include "comm/backend.h"
+#include "core/gpu.h"
 
 typedef struct dt_user_block dt_user_block_t;
 
 typedef struct dt_user_memory {
     dt_backend_t *backend; /* [const] */
+    dt_gpu_t *gpu;         /* [const] */
     pthread_mutex_t lock;
     dt_user_block_t *blocks; /* [lock] ordinary memory that is out */
 } dt_user_memory_t;
 
-void dt_user_memory_init(dt_user_memory_t *memory, dt_backend_t *backend);
+/* `gpu` for memory of a device. */
+void dt_user_memory_init(dt_user_memory_t *memory, dt_backend_t *backend, dt_gpu_t *gpu);
 
 /* See dtrain_mem_alloc and dtrain_mem_free. Any thread. */
 dtrain_status_t dt_user_memory_alloc(dt_user_memory_t *memory, size_t bytes, int device,

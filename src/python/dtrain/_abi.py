@@ -6,6 +6,7 @@ VERSION = 100
 
 PSET_WORLD = 0
 DEVICE_CPU = 0
+DEVICE_CUDA = 1
 NAME_MAX = 4096
 NDIM_MAX = 16
 CODEC_FEEDBACK = 1
@@ -37,6 +38,10 @@ JOIN_DIVISOR_PRESENT = 0
 JOIN_DIVISOR_ALL = 1
 SHARED_MEMORY_ON = 0
 SHARED_MEMORY_OFF = 1
+GPU_AUTO = 0
+GPU_STAGED = 1
+GPU_SHARED = 2
+GPU_OFF = 3
 MPI_THREADS_MULTIPLE = 0
 MPI_THREADS_SERIALIZED = 1
 DTYPE_U8 = 1
@@ -94,6 +99,7 @@ class Config(Structure):
         ("process_sets", c_char * 512),
         ("flight_dir", c_char * 256),
         ("flight_signal", c_char * 16),
+        ("gpu", c_int32),
     ]
 
 

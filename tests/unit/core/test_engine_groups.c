@@ -145,12 +145,12 @@ static void one_refused(engine_rank_t *self)
         group.ops[5].device = 9;
         group.handles[0] = 77;
         ENGINE_STATUS(self, engine_submit_group(self, group.ops, TENSORS, group.handles),
-                      DTRAIN_ERR_UNSUPPORTED);
-        ENGINE_TEXT(self, dt_last_error(), "'g5': device 9");
+                      DTRAIN_ERR_INVALID_ARGUMENT);
+        ENGINE_TEXT(self, dt_last_error(), "'g5': there is no device 9");
         ENGINE_CHECK(self, group.handles[0] == 77);
     } else {
         ENGINE_OK(self, engine_submit_group(self, group.ops, TENSORS, group.handles));
-        check_all_fail(self, &group, DTRAIN_ERR_UNSUPPORTED, "'g5': device 9");
+        check_all_fail(self, &group, DTRAIN_ERR_INVALID_ARGUMENT, "'g5': there is no device 9");
     }
     grouped_allreduce(self);
 }

@@ -38,6 +38,7 @@ static int fake_deallocate(dt_backend_t *backend, void *memory)
 }
 
 static const dt_backend_ops_t own_ops = {.allocate = fake_allocate, .deallocate = fake_deallocate};
+static dt_gpu_t no_gpu; /* not open */
 static const dt_backend_ops_t no_ops = {.name = "any memory is as good"};
 
 static void test_user_memory_is_aligned_zeroed_and_usable(void **state)
@@ -45,7 +46,7 @@ static void test_user_memory_is_aligned_zeroed_and_usable(void **state)
     (void)state;
     fake_t fake = {.base.ops = &no_ops};
     dt_user_memory_t memory;
-    dt_user_memory_init(&memory, &fake.base);
+    dt_user_memory_init(&memory, &fake.base, &no_gpu);
     static const size_t sizes[] = {0, 1, 4095, 4096, 100000};
     void *blocks[5];
     for (int i = 0; i < 5; i++) {
@@ -67,7 +68,7 @@ static void test_user_memory_free_of_what_is_not_out_is_refused(void **state)
     fake_t fake = {.base.ops = &no_ops};
     dt_user_memory_t memory;
     void *block;
-    dt_user_memory_init(&memory, &fake.base);
+    dt_user_memory_init(&memory, &fake.base, &no_gpu);
     assert_int_equal(dt_user_memory_alloc(&memory, 100, DTRAIN_DEVICE_CPU, &block), DTRAIN_OK);
     assert_int_equal(dt_user_memory_free(&memory, (char *)block + 8), DTRAIN_ERR_INVALID_ARGUMENT);
     assert_int_equal(dt_user_memory_free(&memory, &fake), DTRAIN_ERR_INVALID_ARGUMENT);
@@ -83,7 +84,7 @@ static void test_user_memory_gives_back_what_the_caller_did_not(void **state)
     fake_t fake = {.base.ops = &no_ops};
     dt_user_memory_t memory;
     int before = memory_live();
-    dt_user_memory_init(&memory, &fake.base);
+    dt_user_memory_init(&memory, &fake.base, &no_gpu);
     for (int i = 0; i < 3; i++) {
         void *block;
         assert_int_equal(dt_user_memory_alloc(&memory, 10, DTRAIN_DEVICE_CPU, &block), DTRAIN_OK);
@@ -98,7 +99,7 @@ static void test_user_memory_is_the_backends_where_it_has_its_own(void **state)
     fake_t fake = {.base.ops = &own_ops};
     dt_user_memory_t memory;
     void *block, *other = NULL;
-    dt_user_memory_init(&memory, &fake.base);
+    dt_user_memory_init(&memory, &fake.base, &no_gpu);
     assert_int_equal(dt_user_memory_alloc(&memory, 64, DTRAIN_DEVICE_CPU, &block), DTRAIN_OK);
     assert_ptr_equal(block, fake.block);
     assert_int_equal(dt_user_memory_alloc(&memory, 1, DTRAIN_DEVICE_CPU, &other),
@@ -115,10 +116,10 @@ static void test_user_memory_wrong_calls_are_refused(void **state)
     fake_t fake = {.base.ops = &no_ops};
     dt_user_memory_t memory;
     void *block = &fake;
-    dt_user_memory_init(&memory, &fake.base);
+    dt_user_memory_init(&memory, &fake.base, &no_gpu);
     assert_int_equal(dt_user_memory_alloc(&memory, 8, DTRAIN_DEVICE_CPU, NULL),
                      DTRAIN_ERR_INVALID_ARGUMENT);
-    assert_int_equal(dt_user_memory_alloc(&memory, 8, 3, &block), DTRAIN_ERR_UNSUPPORTED);
+    assert_int_equal(dt_user_memory_alloc(&memory, 8, 3, &block), DTRAIN_ERR_INVALID_ARGUMENT);
     assert_int_equal(dt_user_memory_alloc(&memory, SIZE_MAX, DTRAIN_DEVICE_CPU, &block),
                      DTRAIN_ERR_OUT_OF_MEMORY);
     memory_fail_at(1);

@@ -1,0 +1,70 @@
+/*
+ * dtrain_cuda.h - tensors in the memory of GPUs.
+ *
+ * Operations of dtrain.h take tensors whose `device` is DTRAIN_DEVICE_CUDA: `in` and `out` are then
+ * memory of this rank's GPU, and `stream` is the cudaStream_t in which the program makes the input
+ * and uses the output. Adasum, sparse tensors, codecs and the blocking shorthands are for host
+ * memory only. A training step waits for no GPU:
+ *
+ *     backward<<<..., stream>>>(gradients);
+ *     dtrain_tensor_t tensor = {.struct_size = sizeof tensor, .name = "gradients", .in = gradients,
+ *                               .out = gradients, .ndim = 1, .shape = &count,
+ *                               .dtype = DTRAIN_DTYPE_F32, .device = DTRAIN_DEVICE_CUDA,
+ *                               .stream = stream};
+ *     dtrain_allreduce_async(&tensor, &options, &handle);
+ *     dtrain_stream_wait(handle, stream);
+ *     update<<<..., stream>>>(parameters, gradients);
+ *     ...
+ *     dtrain_wait(handle);
+ *     dtrain_release(handle);
+ *
+ * What is in the stream when the operation is submitted comes before it; what is put into it later
+ * does not, until dtrain_stream_wait.
+ *
+ *   The GPU   A rank uses one: that whose memory it submits first; or, asked for memory before, the
+ *             current one when that is not number 0, else number local_rank modulo their count.
+ *             CUDA and NCCL are loaded when a program first has something for a GPU, and the ranks
+ *             of a process set are connected at its first operation (docs/gpu.md).
+ *   Bits      NCCL adds ranks' values in orders of its own, and rounds fp16 and bf16 at each step:
+ *             "Same bits" of dtrain.h holds between the ranks, but not with host memory, and
+ *             between fused and unfused tensors only for minimum, maximum and integers. Staged
+ *             through host memory (setting gpu) it holds in full.
+ *   Outputs   The library provides no output on a GPU: `out` and, where sizes differ by rank,
+ *             `out_bytes` are the program's.
+ *
+ * Needs no header of CUDA: streams are void *.
+ */
+#ifndef DTRAIN_DTRAIN_CUDA_H
+#define DTRAIN_DTRAIN_CUDA_H
+
+#include <dtrain/dtrain.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Lets `stream` (a cudaStream_t of this rank's GPU; NULL: the default one) wait for an operation on
+ * a GPU: what is put into it from now on comes after the operation. Blocks the calling thread until
+ * all ranks have submitted the operation and all of it is in a stream of the library's, but not
+ * until the GPU has done it. The handle remains to be waited for and released: only dtrain_wait
+ * tells of a failure that shows later, after which the output's content is undefined.
+ *
+ * Errors: the operation's own, INVALID_HANDLE, INVALID_ARGUMENT (its tensor is in host memory),
+ * IN_CALLBACK, NOT_INITIALIZED, COMMUNICATION (CUDA's reason is in the text). Any thread.
+ */
+DTRAIN_API dtrain_status_t dtrain_stream_wait(dtrain_handle_t handle, void *stream);
+
+/*
+ * The number, in this process, of the GPU that this rank uses, which is chosen now when it was not
+ * before. UNSUPPORTED with the reason in the text: no libdtrain_nccl.so beside the library, no
+ * driver or GPU, or the setting gpu is off. INVALID_ARGUMENT for NULL, NOT_INITIALIZED. A local
+ * call; the first one takes as long as CUDA takes to start.
+ */
+DTRAIN_API dtrain_status_t dtrain_cuda_device(int *device);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DTRAIN_DTRAIN_CUDA_H */

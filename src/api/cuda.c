@@ -1,0 +1,35 @@
+/* cuda.c - dtrain_cuda.h says what each does. */
+#include <dtrain/dtrain_cuda.h>
+
+#include "api/world.h"
+#include "base/status.h"
+
+dtrain_status_t dtrain_stream_wait(dtrain_handle_t handle, void *stream)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    dt_runtime_t *runtime = dt_api_enter(&status);
+    if (!runtime)
+        return status;
+    status = dt_runtime_stream_wait(runtime, handle, stream);
+    dt_api_leave();
+    return status;
+}
+
+dtrain_status_t dtrain_cuda_device(int *device)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    dt_device_t *opened;
+    dt_device_card_t card;
+    if (!device)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_cuda_device: device is NULL");
+    dt_runtime_t *runtime = dt_api_enter(&status);
+    if (!runtime)
+        return status;
+    status = dt_gpu_open(&runtime->gpu, NULL, &opened);
+    if (status == DTRAIN_OK) {
+        opened->ops->describe(opened, &card);
+        *device = card.device;
+    }
+    dt_api_leave();
+    return status;
+}

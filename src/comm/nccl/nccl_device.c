@@ -1,0 +1,469 @@
+#include "comm/nccl/nccl_device.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/nccl/nccl_comm.h"
+
+/* How long copies may take at the end. */
+#define STUCK_NS DT_NS_PER_S
+
+extern const unsigned long long dt_kernels_fatbin[];
+
+struct dt_nccl_block {
+    dt_nccl_block_t *next;
+    void *memory;
+    int is_nccls;
+};
+
+/* ---- Errors, the current device ------------------------------------------------------------- */
+
+dtrain_status_t dt_nccl_cuda_error(const dt_nccl_device_t *device, cudaError_t error,
+                                   const char *call)
+{
+    dtrain_status_t status =
+        error == cudaErrorMemoryAllocation ? DTRAIN_ERR_OUT_OF_MEMORY : DTRAIN_ERR_COMMUNICATION;
+    device->cuda->get_last_error(); /* what is not sticky is not the application's to find */
+    return dt_fail(status, "GPU %d: %s: %s (%s)", device->number, call,
+                   device->cuda->get_error_name(error), device->cuda->get_error_string(error));
+}
+
+dtrain_status_t dt_nccl_enter(dt_nccl_device_t *device, dt_nccl_visit_t *visit)
+{
+    visit->changed = 0;
+    cudaError_t error = device->cuda->get_device(&visit->before);
+    if (error == cudaSuccess && visit->before != device->number) {
+        error = device->cuda->set_device(device->number);
+        visit->changed = error == cudaSuccess;
+    }
+    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaSetDevice");
+}
+
+void dt_nccl_leave(dt_nccl_device_t *device, const dt_nccl_visit_t *visit)
+{
+    if (visit->changed)
+        device->cuda->set_device(visit->before);
+}
+
+/* ---- Marks ---------------------------------------------------------------------------------- */
+
+static void mark_free(dt_mark_t *base)
+{
+    dt_nccl_mark_t *mark = (dt_nccl_mark_t *)base;
+    dt_nccl_device_t *device = mark->device;
+    pthread_mutex_lock(&device->lock);
+    mark->next = device->spare;
+    device->spare = mark;
+    pthread_mutex_unlock(&device->lock);
+}
+
+static dt_nccl_mark_t *mark_take(dt_nccl_device_t *device)
+{
+    pthread_mutex_lock(&device->lock);
+    dt_nccl_mark_t *mark = device->spare;
+    if (mark)
+        device->spare = mark->next;
+    pthread_mutex_unlock(&device->lock);
+    if (mark)
+        return mark;
+    mark = dt_calloc(1, sizeof *mark);
+    if (!mark)
+        return NULL;
+    mark->device = device;
+    mark->base.free = mark_free;
+    if (device->cuda->event_create(&mark->event, cudaEventDisableTiming) != cudaSuccess) {
+        dt_free(mark);
+        return NULL;
+    }
+    return mark;
+}
+
+dtrain_status_t dt_nccl_record(dt_nccl_device_t *device, cudaStream_t stream, dt_mark_t **out)
+{
+    dt_nccl_mark_t *mark = mark_take(device);
+    if (!mark)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "GPU %d: no memory for an event", device->number);
+    atomic_store(&mark->base.users, 1);
+    cudaError_t error = device->cuda->event_record(mark->event, stream);
+    if (error != cudaSuccess) {
+        dt_mark_drop(&mark->base);
+        return dt_nccl_cuda_error(device, error, "cudaEventRecord on the tensor's stream");
+    }
+    *out = &mark->base;
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_nccl_wait_all(dt_nccl_device_t *device, cudaStream_t stream,
+                                 dt_mark_t *const *marks, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!marks[i])
+            continue;
+        cudaError_t error =
+            device->cuda->stream_wait_event(stream, ((dt_nccl_mark_t *)marks[i])->event, 0);
+        if (error != cudaSuccess)
+            return dt_nccl_cuda_error(device, error, "cudaStreamWaitEvent");
+    }
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *mark)
+{
+    cudaError_t error = device->cuda->event_query(((dt_nccl_mark_t *)mark)->event);
+    if (error == cudaErrorNotReady) {
+        device->cuda->get_last_error();
+        return DTRAIN_IN_PROGRESS;
+    }
+    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaEventQuery");
+}
+
+static dtrain_status_t record(dt_device_t *base, void *stream, dt_mark_t **mark)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit;
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status == DTRAIN_OK) {
+        status = dt_nccl_record(device, stream, mark);
+        dt_nccl_leave(device, &visit);
+    }
+    return status;
+}
+
+static dtrain_status_t wait_for(dt_device_t *base, void *stream, dt_mark_t *mark)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit;
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status == DTRAIN_OK) {
+        status = dt_nccl_wait_all(device, stream, &mark, 1);
+        dt_nccl_leave(device, &visit);
+    }
+    return status;
+}
+
+static dtrain_status_t reached(dt_device_t *base, dt_mark_t *mark)
+{
+    return dt_nccl_reached((dt_nccl_device_t *)base, mark);
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+/* NCCL's own memory can be sent from without a copy on systems that have the means; elsewhere it is
+ * what cudaMalloc gives. */
+static dtrain_status_t get_memory(dt_nccl_device_t *device, size_t bytes, dt_nccl_block_t *block)
+{
+    size_t asked = bytes > 0 ? bytes : 1;
+    block->is_nccls = device->card.nccl_version > 0 &&
+                      device->nccl->mem_alloc(&block->memory, asked) == ncclSuccess;
+    cudaError_t error = cudaSuccess;
+    if (!block->is_nccls)
+        error = device->cuda->allocate(&block->memory, asked);
+    if (error != cudaSuccess) {
+        device->cuda->get_last_error();
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "GPU %d: no memory for %zu bytes", device->number,
+                       bytes);
+    }
+    error = device->cuda->memset_async(block->memory, 0, asked, device->copies);
+    if (error == cudaSuccess)
+        error = device->cuda->stream_synchronize(device->copies);
+    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaMemsetAsync");
+}
+
+static dtrain_status_t allocate(dt_device_t *base, size_t bytes, void **memory)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_block_t *block = dt_calloc(1, sizeof *block);
+    dt_nccl_visit_t visit;
+    if (!block)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory");
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status == DTRAIN_OK) {
+        status = get_memory(device, bytes, block);
+        dt_nccl_leave(device, &visit);
+    }
+    if (status != DTRAIN_OK) {
+        dt_free(block);
+        return status;
+    }
+    pthread_mutex_lock(&device->lock);
+    block->next = device->blocks;
+    device->blocks = block;
+    pthread_mutex_unlock(&device->lock);
+    *memory = block->memory;
+    return DTRAIN_OK;
+}
+
+static void give_back(dt_nccl_device_t *device, dt_nccl_block_t *block)
+{
+    dt_nccl_visit_t visit;
+    if (dt_nccl_enter(device, &visit) == DTRAIN_OK) {
+        if (block->is_nccls)
+            device->nccl->mem_free(block->memory);
+        else
+            device->cuda->deallocate(block->memory);
+        dt_nccl_leave(device, &visit);
+    }
+    dt_free(block);
+}
+
+static int deallocate(dt_device_t *base, void *memory)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    pthread_mutex_lock(&device->lock);
+    dt_nccl_block_t **at = &device->blocks;
+    while (*at && (*at)->memory != memory)
+        at = &(*at)->next;
+    dt_nccl_block_t *found = *at;
+    if (found)
+        *at = found->next;
+    pthread_mutex_unlock(&device->lock);
+    if (found)
+        give_back(device, found);
+    return found ? 0 : -1;
+}
+
+static dtrain_status_t check(dt_device_t *base, const void *memory)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    struct cudaPointerAttributes attributes;
+    cudaError_t error = device->cuda->pointer_get_attributes(&attributes, memory);
+    if (error != cudaSuccess)
+        return dt_nccl_cuda_error(device, error, "cudaPointerGetAttributes");
+    if (attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "the memory is the host's, and the tensor's device says GPU");
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device != device->number)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "the memory is of GPU %d, and this rank uses GPU %d", attributes.device,
+                       device->number);
+    return DTRAIN_OK;
+}
+
+static dtrain_status_t pin(dt_device_t *base, void *memory, size_t bytes)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    cudaError_t error = device->cuda->host_register(memory, bytes, cudaHostRegisterDefault);
+    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaHostRegister");
+}
+
+/* Whether copies of ours do not come to an end, which is looked at when all is to be given back:
+ * that would wait for them without end. */
+static int is_stuck(dt_nccl_device_t *device)
+{
+    const struct timespec nap = {.tv_nsec = DT_NS_PER_MS / 10};
+    int64_t deadline_ns = dt_now_ns() + STUCK_NS;
+    dt_mark_t *mark;
+    if (device->is_stuck || !device->copies ||
+        dt_nccl_record(device, device->copies, &mark) != DTRAIN_OK)
+        return device->is_stuck;
+    while (dt_nccl_reached(device, mark) == DTRAIN_IN_PROGRESS && !device->is_stuck) {
+        nanosleep(&nap, NULL);
+        device->is_stuck = dt_now_ns() > deadline_ns;
+    }
+    dt_mark_drop(mark);
+    return device->is_stuck;
+}
+
+static int unpin(dt_device_t *base, void *memory)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit;
+    int failed = -1;
+    if (dt_nccl_enter(device, &visit) != DTRAIN_OK)
+        return -1;
+    if (!is_stuck(device)) {
+        device->cuda->host_unregister(memory);
+        failed = 0;
+    }
+    dt_nccl_leave(device, &visit);
+    return failed;
+}
+
+static dtrain_status_t copy_entered(dt_nccl_device_t *device, const dt_copy_t *copies, int n,
+                                    dt_mark_t *const *after, int num_after, dt_mark_t **done)
+{
+    dtrain_status_t status = dt_nccl_wait_all(device, device->copies, after, num_after);
+    if (status != DTRAIN_OK)
+        return status;
+    for (int i = 0; i < n; i++) {
+        if (copies[i].bytes == 0)
+            continue;
+        cudaError_t error = device->cuda->memcpy_async(
+            copies[i].to, copies[i].from, copies[i].bytes, cudaMemcpyDefault, device->copies);
+        if (error != cudaSuccess)
+            return dt_nccl_cuda_error(device, error, "cudaMemcpyAsync");
+    }
+    return dt_nccl_record(device, device->copies, done);
+}
+
+static dtrain_status_t copy(dt_device_t *base, const dt_copy_t *copies, int n,
+                            dt_mark_t *const *after, int num_after, dt_mark_t **done)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit;
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status == DTRAIN_OK) {
+        status = copy_entered(device, copies, n, after, num_after, done);
+        dt_nccl_leave(device, &visit);
+    }
+    return status;
+}
+
+/* ---- Opening and closing -------------------------------------------------------------------- */
+
+static void describe(dt_device_t *base, dt_device_card_t *card)
+{
+    *card = ((dt_nccl_device_t *)base)->card;
+}
+
+static void destroy(dt_device_t *base)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit = {0};
+    int is_entered = dt_nccl_enter(device, &visit) == DTRAIN_OK;
+    if (is_stuck(device)) {
+        dt_log(DTRAIN_LOG_WARN, "nccl", "GPU %d does not come to an end: its memory is left",
+               device->number);
+        if (is_entered)
+            dt_nccl_leave(device, &visit);
+        return;
+    }
+    while (device->blocks) {
+        dt_nccl_block_t *block = device->blocks;
+        device->blocks = block->next;
+        give_back(device, block);
+    }
+    while (device->spare) {
+        dt_nccl_mark_t *mark = device->spare;
+        device->spare = mark->next;
+        device->cuda->event_destroy(mark->event);
+        dt_free(mark);
+    }
+    if (device->copies)
+        device->cuda->stream_destroy(device->copies);
+    if (device->library)
+        device->cuda->library_unload(device->library);
+    if (is_entered)
+        dt_nccl_leave(device, &visit);
+    pthread_mutex_destroy(&device->lock);
+    dt_free(device);
+}
+
+static const dt_device_ops_t ops = {
+    .version = DT_DEVICE_VERSION,
+    .destroy = destroy,
+    .describe = describe,
+    .allocate = allocate,
+    .deallocate = deallocate,
+    .check = check,
+    .record = record,
+    .wait = wait_for,
+    .reached = reached,
+    .pin = pin,
+    .unpin = unpin,
+    .copy = copy,
+    .make_id = dt_nccl_make_id,
+    .connect = dt_nccl_connect,
+    .connected = dt_nccl_connected,
+};
+
+static dtrain_status_t choose(dt_nccl_device_t *device, const void *hint, int local_rank)
+{
+    int count = 0, current = 0;
+    cudaError_t error = device->cuda->get_device_count(&count);
+    if (error != cudaSuccess || count == 0)
+        return dt_fail(DTRAIN_ERR_UNSUPPORTED, "no GPU: %s",
+                       error == cudaSuccess ? "there is none"
+                                            : device->cuda->get_error_string(error));
+    struct cudaPointerAttributes attributes;
+    if (hint && device->cuda->pointer_get_attributes(&attributes, hint) == cudaSuccess &&
+        attributes.type == cudaMemoryTypeDevice)
+        device->number = attributes.device;
+    else if (device->cuda->get_device(&current) == cudaSuccess && current != 0)
+        device->number = current;
+    else
+        device->number = local_rank % count;
+    return DTRAIN_OK;
+}
+
+/* Where NCCL was found: two versions of it in one job are a common mistake. */
+static void fill_card(dt_nccl_device_t *device, const struct cudaDeviceProp *properties)
+{
+    dt_device_card_t *card = &device->card;
+    Dl_info info;
+    memcpy(card->uuid, &properties->uuid, sizeof card->uuid);
+    card->device = device->number;
+    snprintf(card->name, sizeof card->name, "%.63s", properties->name);
+    if (!device->nccl || device->nccl->get_version(&card->nccl_version) != ncclSuccess)
+        card->nccl_version = 0;
+    if (card->nccl_version > 0 &&
+        dladdr((const void *)(uintptr_t)device->nccl->get_version, &info) && info.dli_fname)
+        snprintf(card->nccl_path, sizeof card->nccl_path, "%.167s", info.dli_fname);
+}
+
+static dtrain_status_t load_kernels(dt_nccl_device_t *device)
+{
+    cudaError_t error = device->cuda->library_load(&device->library, dt_kernels_fatbin, NULL, NULL,
+                                                   0, NULL, NULL, 0);
+    for (int i = 0; i < DT_KERNEL_COUNT && error == cudaSuccess; i++)
+        error = device->cuda->library_get_kernel(&device->kernels[i], device->library,
+                                                 dt_kernel_name((dt_kernel_t)i));
+    return error == cudaSuccess ? DTRAIN_OK
+                                : dt_nccl_cuda_error(device, error, "loading the kernels");
+}
+
+dtrain_status_t dt_nccl_stream_create(dt_nccl_device_t *device, cudaStream_t *stream)
+{
+    cudaError_t error =
+        device->cuda->stream_create(stream, cudaStreamNonBlocking, device->priority);
+    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaStreamCreate");
+}
+
+static dtrain_status_t set_up(dt_nccl_device_t *device)
+{
+    int least = 0;
+    struct cudaDeviceProp properties;
+    cudaError_t error = device->cuda->get_device_properties(&properties, device->number);
+    if (error == cudaSuccess)
+        error = device->cuda->get_priority_range(&least, &device->priority);
+    if (error != cudaSuccess)
+        return dt_nccl_cuda_error(device, error, "cudaGetDeviceProperties");
+    device->num_processors = properties.multiProcessorCount;
+    fill_card(device, &properties);
+    dtrain_status_t status = dt_nccl_stream_create(device, &device->copies);
+    return status == DTRAIN_OK ? load_kernels(device) : status;
+}
+
+dtrain_status_t dt_nccl_device_create(const dt_cuda_api_t *cuda, const dt_nccl_api_t *nccl,
+                                      const void *hint, int local_rank, dt_nccl_device_t **out)
+{
+    dt_nccl_device_t *device = dt_calloc(1, sizeof *device);
+    dt_nccl_visit_t visit;
+    if (!device)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a device");
+    device->base.ops = &ops;
+    device->cuda = cuda;
+    device->nccl = nccl;
+    pthread_mutex_init(&device->lock, NULL);
+    dtrain_status_t status = choose(device, hint, local_rank);
+    if (status == DTRAIN_OK)
+        status = dt_nccl_enter(device, &visit);
+    if (status == DTRAIN_OK) {
+        status = set_up(device);
+        dt_nccl_leave(device, &visit);
+    }
+    if (status != DTRAIN_OK) {
+        destroy(&device->base);
+        return status;
+    }
+    dt_log(DTRAIN_LOG_INFO, "nccl", "GPU %d: %s, NCCL %d from %s", device->number,
+           device->card.name, device->card.nccl_version, device->card.nccl_path);
+    *out = device;
+    return DTRAIN_OK;
+}

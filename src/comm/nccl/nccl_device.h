@@ -1,0 +1,80 @@
+/* nccl_device.h - this process's GPU: its streams, marks, memory and kernels. */
+#ifndef DT_COMM_NCCL_DEVICE_H
+#define DT_COMM_NCCL_DEVICE_H
+
+#include <pthread.h>
+
+#include "comm/device.h"
+#include "comm/nccl/nccl_api.h"
+#include "cuda/kernels.h"
+
+typedef struct dt_nccl_mark dt_nccl_mark_t;
+typedef struct dt_nccl_block dt_nccl_block_t;
+
+typedef struct dt_nccl_device {
+    dt_device_t base;
+    const dt_cuda_api_t *cuda; /* [const] */
+    const dt_nccl_api_t *nccl; /* [const] NULL: there is none */
+    int number;                /* [const] */
+    int num_processors;        /* [const] */
+    int priority;              /* [const] of our streams: the highest */
+    dt_device_card_t card;     /* [const] */
+    cudaStream_t copies;       /* [baton] */
+    int is_stuck;              /* [baton] a kernel may never end: nothing is freed any more */
+    cudaLibrary_t library;     /* [const] */
+    cudaKernel_t kernels[DT_KERNEL_COUNT]; /* [const] */
+
+    pthread_mutex_t lock;
+    dt_nccl_mark_t *spare;   /* [lock] marks that nobody uses */
+    dt_nccl_block_t *blocks; /* [lock] memory that is out */
+} dt_nccl_device_t;
+
+struct dt_nccl_mark {
+    dt_mark_t base;
+    dt_nccl_mark_t *next;
+    dt_nccl_device_t *device;
+    cudaEvent_t event;
+};
+
+/* A thread's current device is the application's: it is put back when we leave. */
+typedef struct dt_nccl_visit {
+    int before;
+    int changed;
+} dt_nccl_visit_t;
+
+dtrain_status_t dt_nccl_enter(dt_nccl_device_t *device, dt_nccl_visit_t *visit);
+void dt_nccl_leave(dt_nccl_device_t *device, const dt_nccl_visit_t *visit);
+
+/* Of an error of CUDA's, in what was called: its text and status. */
+dtrain_status_t dt_nccl_cuda_error(const dt_nccl_device_t *device, cudaError_t error,
+                                   const char *call);
+
+/* Opens it; see DT_DEVICE_OPEN. */
+dtrain_status_t dt_nccl_device_create(const dt_cuda_api_t *cuda, const dt_nccl_api_t *nccl,
+                                      const void *hint, int local_rank, dt_nccl_device_t **out);
+
+dtrain_status_t dt_nccl_stream_create(dt_nccl_device_t *device, cudaStream_t *stream);
+
+/* As dt_device_ops_t's, with the device entered. */
+dtrain_status_t dt_nccl_record(dt_nccl_device_t *device, cudaStream_t stream, dt_mark_t **out);
+dtrain_status_t dt_nccl_wait_all(dt_nccl_device_t *device, cudaStream_t stream,
+                                 dt_mark_t *const *marks, int n);
+dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *mark);
+
+/* Tensors into or out of memory of the device; several launches where they are many. */
+typedef struct dt_nccl_move {
+    void *buffer;
+    int unpacks;
+    dtrain_dtype_t dtype;        /* of the tensors */
+    dtrain_dtype_t buffer_dtype; /* differs for integers only */
+    double divisor, scale;
+} dt_nccl_move_t;
+
+/* `pieces`: `in` is packed, `out` is written by an unpacking. */
+dtrain_status_t dt_nccl_move(dt_nccl_device_t *device, cudaStream_t stream,
+                             const dt_nccl_move_t *move, const dt_piece_t *pieces, int n);
+
+/* Bytes of a buffer that holds them; -1: too many. */
+int64_t dt_nccl_move_bytes(const dt_piece_t *pieces, int n, dtrain_dtype_t buffer_dtype);
+
+#endif

@@ -1,0 +1,87 @@
+#include "core/gpu.h"
+
+#include <stdio.h>
+
+#include "base/status.h"
+
+void dt_gpu_init(dt_gpu_t *gpu, const dt_config_t *config, const dt_topology_t *topology)
+{
+    gpu->config = config;
+    gpu->topology = topology;
+    pthread_mutex_init(&gpu->lock, NULL);
+    atomic_init(&gpu->device, NULL);
+}
+
+void dt_gpu_close(dt_gpu_t *gpu)
+{
+    dt_device_t *device = atomic_load(&gpu->device);
+    if (device)
+        device->ops->destroy(device);
+    pthread_mutex_destroy(&gpu->lock);
+}
+
+dt_device_t *dt_gpu_peek(dt_gpu_t *gpu)
+{
+    return atomic_load(&gpu->device);
+}
+
+static dtrain_status_t open_locked(dt_gpu_t *gpu, const void *hint, dt_device_t **device)
+{
+    *device = atomic_load(&gpu->device);
+    if (*device)
+        return DTRAIN_OK;
+    if (gpu->config->gpu == DTRAIN_GPU_OFF)
+        return dt_fail(DTRAIN_ERR_UNSUPPORTED, "no GPU path: DTRAIN_GPU is off");
+    dtrain_status_t status = dt_device_load(hint, gpu->topology->local_rank, device);
+    if (status == DTRAIN_OK)
+        atomic_store(&gpu->device, *device);
+    return status;
+}
+
+dtrain_status_t dt_gpu_open(dt_gpu_t *gpu, const void *hint, dt_device_t **device)
+{
+    *device = atomic_load(&gpu->device);
+    if (*device)
+        return DTRAIN_OK;
+    pthread_mutex_lock(&gpu->lock);
+    dtrain_status_t status = open_locked(gpu, hint, device);
+    pthread_mutex_unlock(&gpu->lock);
+    return status;
+}
+
+/* Puts the operation before the thread's last error. */
+static dtrain_status_t add_context(const dtrain_tensor_t *tensor, const dt_operation_t *operation,
+                                   dtrain_status_t status)
+{
+    char why[DT_ERROR_MAX];
+    snprintf(why, sizeof why, "%s", dt_last_error());
+    return dt_fail(status, "%s '%.200s': %.700s", dt_kind_name(operation->signature.kind),
+                   tensor->name, why);
+}
+
+dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_operation_t *operation)
+{
+    dt_device_t *device;
+    const void *buffers[] = {operation->in, operation->out};
+    const void *hint = operation->in ? operation->in : operation->out;
+    if (operation->signature.codec[0])
+        return dt_fail(DTRAIN_ERR_UNSUPPORTED, "%s '%.200s': codecs are for host memory only",
+                       dt_kind_name(operation->signature.kind), tensor->name);
+    dtrain_status_t status = dt_gpu_open(gpu, hint, &device);
+    for (int i = 0; i < 2 && status == DTRAIN_OK; i++) {
+        if (buffers[i] && operation->count > 0)
+            status = device->ops->check(device, buffers[i]);
+    }
+    if (status == DTRAIN_OK)
+        status = device->ops->record(device, tensor->stream, &operation->ready);
+    return status == DTRAIN_OK ? status : add_context(tensor, operation, status);
+}
+
+dtrain_status_t dt_gpu_stream_wait(dt_gpu_t *gpu, dt_operation_t *operation, void *stream)
+{
+    dt_device_t *device = dt_gpu_peek(gpu);
+    dt_mark_t *mark = atomic_load_explicit(&operation->enqueued, memory_order_acquire);
+    if (mark)
+        return device->ops->wait(device, stream, mark);
+    return atomic_load(&operation->done) == DT_NOT_DONE ? DTRAIN_IN_PROGRESS : DTRAIN_OK;
+}

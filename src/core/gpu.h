@@ -1,0 +1,43 @@
+/*
+ * gpu.h - this rank's GPU, opened when the program first has something for one: until then nothing
+ * of CUDA is loaded. Any thread.
+ */
+#ifndef DT_CORE_GPU_H
+#define DT_CORE_GPU_H
+
+#include <pthread.h>
+
+#include "base/config.h"
+#include "comm/device.h"
+#include "comm/topology.h"
+#include "core/operation.h"
+
+typedef struct dt_gpu {
+    const dt_config_t *config;     /* [const] */
+    const dt_topology_t *topology; /* [const] */
+    pthread_mutex_t lock;
+    dt_device_t *_Atomic device; /* [atomic] written once, with the lock */
+} dt_gpu_t;
+
+void dt_gpu_init(dt_gpu_t *gpu, const dt_config_t *config, const dt_topology_t *topology);
+
+/* After all marks, backends and memory of it. */
+void dt_gpu_close(dt_gpu_t *gpu);
+
+/* Opens it unless it is open. `hint`: memory of the program's, or NULL. UNSUPPORTED with a text. */
+dtrain_status_t dt_gpu_open(dt_gpu_t *gpu, const void *hint, dt_device_t **device);
+
+/* NULL: it is not open. */
+dt_device_t *dt_gpu_peek(dt_gpu_t *gpu);
+
+/* Of a call: its buffers are this GPU's, and what is in its stream by now comes before it. */
+dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor,
+                            dt_operation_t *operation);
+
+/*
+ * Lets a stream wait for an operation all of which is in a stream of ours, or which is done.
+ * IN_PROGRESS when it is neither yet.
+ */
+dtrain_status_t dt_gpu_stream_wait(dt_gpu_t *gpu, dt_operation_t *operation, void *stream);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * staging.h - a collective of device memory, carried out by the host's backend on copies in pinned
+ * memory. What is long is cut into chunks: while one is reduced, the next is being copied in and
+ * the one before out.
+ */
+#ifndef DT_CORE_STAGING_H
+#define DT_CORE_STAGING_H
+
+#include "comm/device.h"
+#include "core/staged.h"
+
+typedef struct dt_staging_buffer dt_staging_buffer_t;
+
+/* Pinned memory that is not in use: to pin takes long. With the baton. */
+typedef struct dt_staging_pool {
+    dt_device_t *device;
+    dt_staging_buffer_t *spare;
+} dt_staging_pool_t;
+
+void dt_staging_pool_free(dt_staging_pool_t *pool);
+
+/* The collective is copied, what it points to is borrowed. Copying in begins. NULL with a text when
+ * there is no memory, or the device fails. */
+dt_staged_t *dt_staging_create(dt_staging_pool_t *pool, dt_device_t *device,
+                               const dt_collective_t *collective, int rank, int size);
+
+#endif

@@ -1,0 +1,88 @@
+/* fault.c - what is to go wrong: rules "operation:rank:nth:kind" in STANDIN_FAULT. The n-th call of
+ * the operation (1 is the first) on that rank fails; kind is error, hang, oom, async, kill, or a
+ * number of milliseconds of delay. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "standin.h"
+
+#define RULES_MAX 16
+
+typedef struct rule {
+    char operation[64], kind[16];
+    int rank, nth, seen;
+} rule_t;
+
+static rule_t rules[RULES_MAX]; /* [lock] */
+static int num_rules;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+int standin_rank(void)
+{
+    const char *names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (getenv(names[i]))
+            return atoi(getenv(names[i]));
+    }
+    return 0;
+}
+
+long standin_setting(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtol(text, NULL, 0) : otherwise;
+}
+
+static void read_rules(void)
+{
+    const char *at = getenv("STANDIN_FAULT");
+    while (at && *at && num_rules < RULES_MAX) {
+        rule_t *rule = &rules[num_rules];
+        if (sscanf(at, "%63[^:]:%d:%d:%15[^,]", rule->operation, &rule->rank, &rule->nth,
+                   rule->kind) != 4) {
+            fprintf(stderr, "STANDIN_FAULT: cannot read '%s'\n", at);
+            exit(2);
+        }
+        num_rules++;
+        at = strchr(at, ',');
+        at += at != NULL;
+    }
+}
+
+static standin_fault_t act(const char *kind)
+{
+    if (strcmp(kind, "error") == 0)
+        return STANDIN_ERROR;
+    if (strcmp(kind, "hang") == 0)
+        return STANDIN_HANG;
+    if (strcmp(kind, "oom") == 0)
+        return STANDIN_OOM;
+    if (strcmp(kind, "async") == 0)
+        return STANDIN_ASYNC;
+    if (strcmp(kind, "kill") == 0)
+        raise(SIGKILL);
+    usleep((useconds_t)atoi(kind) * 1000);
+    return STANDIN_NONE;
+}
+
+standin_fault_t standin_fault(const char *operation)
+{
+    char kind[16] = "";
+    pthread_once(&once, read_rules);
+    if (num_rules == 0)
+        return STANDIN_NONE;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < num_rules; i++) {
+        rule_t *rule = &rules[i];
+        if (strcmp(rule->operation, operation) == 0 && rule->rank == standin_rank() &&
+            ++rule->seen == rule->nth)
+            strcpy(kind, rule->kind);
+    }
+    pthread_mutex_unlock(&lock);
+    return kind[0] ? act(kind) : STANDIN_NONE;
+}

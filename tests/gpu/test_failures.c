@@ -1,0 +1,126 @@
+/*
+ * test_failures.c CASE TEXT FILE - what goes wrong on one rank becomes an error on all, within a
+ * bounded time, and dtrain_shutdown comes back. What goes wrong is told by STANDIN_FAULT and the
+ * like; here stands what is to become of it. A rank whose checks have all passed adds a line to the
+ * file when it ends: where the world is gone MPI is not finalized, which its launcher takes for a
+ * failure.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "device.h"
+
+static const char *survivors; /* the file; NULL: this rank's checks have failed */
+
+static void say_survived(void)
+{
+    int fd = survivors ? open(survivors, O_WRONLY | O_APPEND) : -1;
+    if (fd >= 0 && write(fd, "survived\n", 9) != 9)
+        fprintf(stderr, "this rank cannot say that its checks have passed\n");
+}
+
+static dtrain_status_t allreduce(const char *name, float *memory, int64_t count)
+{
+    dtrain_handle_t handle = 0;
+    dtrain_tensor_t tensor = device_tensor(name, memory, memory, &count, DTRAIN_DTYPE_F32);
+    dtrain_status_t status = dtrain_allreduce_async(&tensor, NULL, &handle);
+    return status == DTRAIN_OK ? check_finish(handle) : status;
+}
+
+/* Allreduces until one fails; its status. */
+static dtrain_status_t until_failure(float *memory)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    for (int i = 0; i < 20 && status == DTRAIN_OK; i++)
+        status = allreduce("step", memory, 1000);
+    return status;
+}
+
+/* The operation fails on all ranks, and nothing else does: the world lives. */
+static void test_refused(const char *text)
+{
+    float *memory = device_new(4000);
+    CHECK(allreduce("first", memory, 1000) < 0);
+    CHECK_ERROR_HAS(text);
+    CHECK(allreduce("second", memory, 1000) < 0);
+    CHECK_ERROR_HAS(text);
+    check_works("of the host");
+    CHECK_OK(dtrain_shutdown());
+}
+
+/* The world ends with the first failure, on all ranks with one status. */
+static void test_ends(dtrain_status_t wanted, const char *text)
+{
+    float *memory = device_new(4000);
+    CHECK_STATUS(until_failure(memory), wanted);
+    CHECK_ERROR_HAS(text);
+    CHECK_STATUS(allreduce("afterwards", memory, 10), wanted);
+    dtrain_status_t status = dtrain_shutdown();
+    CHECK(status == DTRAIN_OK || status == wanted);
+}
+
+/* A rank is killed in the middle; the others hear of it. */
+static void test_kill(void)
+{
+    float *memory = device_new(4000);
+    CHECK_STATUS(until_failure(memory), DTRAIN_ERR_RANK_LOST);
+    CHECK_STATUS(dtrain_shutdown(), DTRAIN_ERR_RANK_LOST);
+}
+
+/* An operation that lasts is waited for in a stream, which comes to an end all the same. */
+static void test_stream_after_failure(void)
+{
+    float *memory = device_new(4000);
+    cudaStream_t stream;
+    int64_t count = 1000;
+    dtrain_handle_t handle = 0;
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    dtrain_tensor_t tensor = device_tensor("streamed", memory, memory, &count, DTRAIN_DTYPE_F32);
+    tensor.stream = stream;
+    dtrain_options_t options = {.struct_size = sizeof options, .timeout_ms = 1500};
+    CHECK_OK(dtrain_allreduce_async(&tensor, &options, &handle));
+    CHECK_OK(dtrain_stream_wait(handle, stream));
+    CHECK_STATUS(check_finish(handle), DTRAIN_ERR_TIMEOUT);
+    CHECK_STATUS(dtrain_shutdown(), DTRAIN_ERR_TIMEOUT);
+    CUDA_OK(cudaStreamSynchronize(stream));
+    CUDA_OK(cudaStreamDestroy(stream));
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc == 4 ? argv[1] : "";
+    int timeout_ms = strstr(name, "hang") ? 3000 : 20000;
+    int device;
+    atexit(say_survived);
+    check_begin(name, 50);
+    if (!CHECK_OK(check_init(timeout_ms)))
+        return check_end();
+    if (strcmp(name, "no_device") == 0) {
+        CHECK_STATUS(dtrain_cuda_device(&device), DTRAIN_ERR_UNSUPPORTED);
+        CHECK_ERROR_HAS(argv[2]);
+        check_works("of the host");
+        CHECK_OK(dtrain_shutdown());
+    } else if (strcmp(name, "kill") == 0) {
+        test_kill();
+    } else if (strcmp(name, "stream_hang") == 0) {
+        test_stream_after_failure();
+    } else if (strcmp(name, "refused") == 0) {
+        test_refused(argv[2]);
+    } else if (strcmp(name, "ends") == 0) {
+        test_ends(DTRAIN_ERR_COMMUNICATION, argv[2]);
+    } else if (strcmp(name, "out_of_memory") == 0) {
+        test_ends(DTRAIN_ERR_OUT_OF_MEMORY, argv[2]);
+    } else if (strcmp(name, "hang") == 0) {
+        test_ends(DTRAIN_ERR_TIMEOUT, argv[2]);
+    } else {
+        fprintf(stderr, "there is no case '%s'\n", name);
+        return 2;
+    }
+    int failed = check_end();
+    survivors = failed ? NULL : argv[3];
+    return failed;
+}
