@@ -17,10 +17,6 @@
 #define SYNTHETIC_TEST 1024
 #define SYNTHETIC_NOISE 160 /* so many grey levels at most, up or down */
 
-/* Mean and standard deviation of Fashion-MNIST's training pixels, which lie between 0 and 1. */
-#define PIXEL_MEAN 0.2860f
-#define PIXEL_DEVIATION 0.3530f
-
 /* Puts the path of folder/name, or of folder/name.gz, whichever is there, into `path`. */
 static int find_file(const char *folder, const char *name, char *path, mlp_error_t *error)
 {

@@ -6,6 +6,10 @@
 
 #include "error.h"
 
+/* Mean and standard deviation of Fashion-MNIST's training pixels, which lie between 0 and 1. */
+#define PIXEL_MEAN 0.2860f
+#define PIXEL_DEVIATION 0.3530f
+
 typedef struct samples {
     int64_t count; /* 1 to INT32_MAX */
     int features;  /* bytes of one sample */

@@ -428,6 +428,7 @@ int main(void)
     size = dtrain_size();
     CHECK_OK(dtrain_cuda_device(&device));
     CHECK(device >= 0);
+    CUDA_OK(cudaSetDevice(device));
     test_allreduce();
     test_average_and_scales();
     test_bool();

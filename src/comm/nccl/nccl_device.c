@@ -459,8 +459,10 @@ dtrain_status_t dt_nccl_device_create(const dt_cuda_api_t *cuda, const dt_nccl_a
         dt_nccl_leave(device, &visit);
     }
     if (status != DTRAIN_OK) {
+        char why[DT_ERROR_MAX]; /* without a driver nothing works, and that has a text too */
+        snprintf(why, sizeof why, "%s", dt_last_error());
         destroy(&device->base);
-        return status;
+        return dt_fail(status, "%s", why);
     }
     dt_log(DTRAIN_LOG_INFO, "nccl", "GPU %d: %s, NCCL %d from %s", device->number,
            device->card.name, device->card.nccl_version, device->card.nccl_path);

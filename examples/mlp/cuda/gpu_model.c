@@ -1,0 +1,439 @@
+#include "gpu_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <dtrain/dtrain_cuda.h>
+
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+
+/* Products want their operands at addresses that vectors are loaded from. */
+#define ALIGNMENT 128
+
+int gpu_check(cudaError_t status, const char *what, mlp_error_t *error)
+{
+    if (status == cudaSuccess)
+        return 0;
+    return mlp_fail(error, "%s: %s", what, cudaGetErrorString(status));
+}
+
+static int check_blas(cublasStatus_t status, const char *what, mlp_error_t *error)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return mlp_fail(error, "%s: %s", what, cublasLtGetStatusString(status));
+}
+
+static int64_t round_up(int64_t value, int64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+/* ---- Products ---------------------------------------------------------------------------------
+ *
+ * A matrix that is row after row is, column after column, its transpose; so D^T = B^T A^T is what
+ * cuBLASLt is asked for, and no matrix is transposed in memory. */
+
+static void product_free(gpu_product_t *product)
+{
+    if (product->operation)
+        cublasLtMatmulDescDestroy(product->operation);
+    if (product->a)
+        cublasLtMatrixLayoutDestroy(product->a);
+    if (product->b)
+        cublasLtMatrixLayoutDestroy(product->b);
+    if (product->d)
+        cublasLtMatrixLayoutDestroy(product->d);
+    memset(product, 0, sizeof *product);
+}
+
+typedef struct shape {
+    int m, n, k; /* D is m x n, column after column */
+    cublasOperation_t a, b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias; /* NULL: none */
+    const void *mask; /* NULL: none; m bits a column, rounded up */
+} shape_t;
+
+static cublasStatus_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                          const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(operation, attribute, value, bytes);
+}
+
+static int describe(const gpu_model_t *model, const shape_t *shape, gpu_product_t *product,
+                    mlp_error_t *error)
+{
+    cudaDataType_t type = model->type == GPU_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    cublasComputeType_t compute =
+        model->precision == GPU_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    int64_t mask_ld = round_up(shape->m, 128);
+    int a_rows = shape->a == CUBLAS_OP_N ? shape->m : shape->k;
+    int b_rows = shape->b == CUBLAS_OP_N ? shape->k : shape->n;
+    cublasStatus_t status = cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set(product->operation, CUBLASLT_MATMUL_DESC_TRANSA, &shape->a, sizeof shape->a);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set(product->operation, CUBLASLT_MATMUL_DESC_TRANSB, &shape->b, sizeof shape->b);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = set(product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &shape->epilogue,
+                     sizeof shape->epilogue);
+    if (status == CUBLAS_STATUS_SUCCESS && shape->bias)
+        status = set(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &shape->bias,
+                     sizeof shape->bias);
+    if (status == CUBLAS_STATUS_SUCCESS && shape->mask)
+        status = set(product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &shape->mask,
+                     sizeof shape->mask);
+    if (status == CUBLAS_STATUS_SUCCESS && shape->mask)
+        status =
+            set(product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &mask_ld, sizeof mask_ld);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatrixLayoutCreate(&product->a, type, (uint64_t)a_rows,
+                                            (uint64_t)(shape->m + shape->k - a_rows), a_rows);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatrixLayoutCreate(&product->b, type, (uint64_t)b_rows,
+                                            (uint64_t)(shape->k + shape->n - b_rows), b_rows);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatrixLayoutCreate(&product->d, type, (uint64_t)shape->m,
+                                            (uint64_t)shape->n, shape->m);
+    return check_blas(status, "cuBLASLt", error);
+}
+
+static int choose_algorithm(const gpu_model_t *model, gpu_product_t *product, mlp_error_t *error)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t found;
+    size_t workspace = WORKSPACE_BYTES;
+    int count = 0;
+    if (check_blas(cublasLtMatmulPreferenceCreate(&preference), "cuBLASLt", error) != 0)
+        return -1;
+    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status =
+            cublasLtMatmulAlgoGetHeuristic(model->blas, product->operation, product->a, product->b,
+                                           product->d, product->d, preference, 1, &found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && count == 0)
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status == CUBLAS_STATUS_SUCCESS)
+        product->algorithm = found.algo;
+    return check_blas(status, "no algorithm of cuBLASLt fits a layer", error);
+}
+
+static int plan_product(const gpu_model_t *model, const shape_t *shape, gpu_product_t *product,
+                        mlp_error_t *error)
+{
+    product_free(product);
+    return describe(model, shape, product, error) == 0 ? choose_algorithm(model, product, error)
+                                                       : -1;
+}
+
+static int multiply(const gpu_model_t *model, const gpu_product_t *product, const void *a,
+                    const void *b, void *d, mlp_error_t *error)
+{
+    const float one = 1, zero = 0;
+    return check_blas(cublasLtMatmul(model->blas, product->operation, &one, a, product->a, b,
+                                     product->b, &zero, d, product->d, d, product->d,
+                                     &product->algorithm, model->workspace, WORKSPACE_BYTES,
+                                     model->stream),
+                      "cublasLtMatmul", error);
+}
+
+static char *at(const gpu_model_t *model, void *array, int64_t element)
+{
+    return (char *)array + element * (int64_t)model->element;
+}
+
+/* The products of all layers for so many rows: once for the usual batch, again for an epoch's last.
+ */
+static int plan(gpu_model_t *model, int rows, mlp_error_t *error)
+{
+    if (model->rows == rows)
+        return 0;
+    for (int i = 0; i < model->layer_count; i++) {
+        gpu_layer_t *layer = &model->layers[i];
+        int is_last = i == model->layer_count - 1;
+        int64_t bias = layer->offset + layer->bias_offset;
+        shape_t forward = {.m = layer->outputs,
+                           .n = rows,
+                           .k = layer->inputs,
+                           .a = CUBLAS_OP_N,
+                           .b = CUBLAS_OP_N,
+                           .epilogue =
+                               is_last ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+                           .bias = at(model, model->working, bias),
+                           .mask = is_last ? NULL : layer->mask};
+        shape_t by_weight = {.m = layer->outputs,
+                             .n = layer->inputs,
+                             .k = rows,
+                             .a = CUBLAS_OP_N,
+                             .b = CUBLAS_OP_T,
+                             .epilogue = CUBLASLT_EPILOGUE_BGRADA,
+                             .bias = at(model, model->gradients, bias)};
+        shape_t by_input = {.m = layer->inputs,
+                            .n = rows,
+                            .k = layer->outputs,
+                            .a = CUBLAS_OP_T,
+                            .b = CUBLAS_OP_N,
+                            .epilogue = CUBLASLT_EPILOGUE_DRELU,
+                            .mask = i > 0 ? model->layers[i - 1].mask : NULL};
+        if (plan_product(model, &forward, &layer->forward, error) != 0 ||
+            plan_product(model, &by_weight, &layer->by_weight, error) != 0 ||
+            (i > 0 && plan_product(model, &by_input, &layer->by_input, error) != 0))
+            return -1;
+    }
+    model->rows = rows;
+    return 0;
+}
+
+/* ---- Making -----------------------------------------------------------------------------------
+ */
+
+static int allocate(void **memory, size_t bytes, mlp_error_t *error)
+{
+    if (gpu_check(cudaMalloc(memory, bytes), "cudaMalloc", error) != 0)
+        return -1;
+    return gpu_check(cudaMemset(*memory, 0, bytes), "cudaMemset", error);
+}
+
+static int allocate_layers(gpu_model_t *model, const int *sizes, mlp_error_t *error)
+{
+    int64_t unit = ALIGNMENT / (int64_t)model->element;
+    for (int i = 0; i < model->layer_count; i++) {
+        gpu_layer_t *layer = &model->layers[i];
+        layer->inputs = sizes[i];
+        layer->outputs = sizes[i + 1];
+        layer->offset = model->parameter_count;
+        layer->bias_offset = round_up((int64_t)sizes[i] * sizes[i + 1], unit);
+        layer->count = layer->bias_offset + sizes[i + 1];
+        model->parameter_count = round_up(layer->offset + layer->count, unit);
+        size_t rows = (size_t)model->capacity;
+        size_t mask_bytes = (size_t)round_up(layer->outputs, 128) / 8 * rows;
+        if (allocate(&layer->output, rows * (size_t)layer->outputs * model->element, error) != 0 ||
+            allocate(&layer->mask, mask_bytes, error) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int allocate_rest(gpu_model_t *model, const int *sizes, mlp_error_t *error)
+{
+    size_t parameters = (size_t)model->parameter_count, rows = (size_t)model->capacity;
+    int widest = 0;
+    for (int i = 0; i <= model->layer_count; i++)
+        widest = sizes[i] > widest ? sizes[i] : widest;
+    if (allocate((void **)&model->parameters, parameters * sizeof(float), error) != 0 ||
+        allocate((void **)&model->velocity, parameters * sizeof(float), error) != 0 ||
+        allocate((void **)&model->inputs, rows * (size_t)sizes[0] * sizeof(float), error) != 0 ||
+        allocate((void **)&model->labels, rows, error) != 0 ||
+        allocate((void **)&model->losses, rows * sizeof(float), error) != 0 ||
+        allocate((void **)&model->correct, rows * sizeof(int), error) != 0 ||
+        allocate((void **)&model->rate, sizeof(float), error) != 0 ||
+        allocate(&model->workspace, WORKSPACE_BYTES, error) != 0)
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        if (allocate(&model->deltas[i], rows * (size_t)widest * model->element, error) != 0)
+            return -1;
+    }
+    model->working = model->parameters;
+    if (model->type != GPU_F32 &&
+        allocate(&model->working, parameters * model->element, error) != 0)
+        return -1;
+    /* What NCCL can send without a copy. */
+    if (dtrain_mem_alloc(&model->gradients, parameters * model->element, DTRAIN_DEVICE_CUDA) !=
+        DTRAIN_OK)
+        return mlp_fail(error, "%s", dtrain_last_error());
+    return 0;
+}
+
+int gpu_model_create(const int *sizes, int count, int capacity, gpu_precision_t precision,
+                     gpu_model_t *out, mlp_error_t *error)
+{
+    memset(out, 0, sizeof *out);
+    out->precision = precision;
+    out->type = precision == GPU_PRECISION_BF16 ? GPU_BF16 : GPU_F32;
+    out->element = precision == GPU_PRECISION_BF16 ? 2 : sizeof(float);
+    out->layer_count = count - 1;
+    out->capacity = capacity;
+    out->layers = calloc((size_t)count, sizeof *out->layers);
+    if (!out->layers)
+        return mlp_fail(error, "no memory for the layers");
+    if (gpu_check(cudaStreamCreateWithFlags(&out->stream, cudaStreamNonBlocking), "a stream",
+                  error) != 0 ||
+        check_blas(cublasLtCreate(&out->blas), "cublasLtCreate", error) != 0)
+        return -1;
+    return allocate_layers(out, sizes, error) == 0 ? allocate_rest(out, sizes, error) : -1;
+}
+
+void gpu_model_free(gpu_model_t *model)
+{
+    for (int i = 0; model->layers && i < model->layer_count; i++) {
+        gpu_layer_t *layer = &model->layers[i];
+        product_free(&layer->forward);
+        product_free(&layer->by_weight);
+        product_free(&layer->by_input);
+        cudaFree(layer->output);
+        cudaFree(layer->mask);
+    }
+    if (model->type != GPU_F32)
+        cudaFree(model->working);
+    void *const arrays[] = {model->parameters, model->velocity,  model->inputs,   model->numbers,
+                            model->labels,     model->losses,    model->correct,  model->rate,
+                            model->workspace,  model->deltas[0], model->deltas[1]};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        cudaFree(arrays[i]);
+    if (model->blas)
+        cublasLtDestroy(model->blas);
+    if (model->stream)
+        cudaStreamDestroy(model->stream);
+    free(model->layers);
+    memset(model, 0, sizeof *model);
+}
+
+/* ---- To and from the host ----------------------------------------------------------------------
+ */
+
+static int copy_parameters(gpu_model_t *model, float *host, enum cudaMemcpyKind kind,
+                           mlp_error_t *error)
+{
+    for (int i = 0; i < model->layer_count; i++) {
+        const gpu_layer_t *layer = &model->layers[i];
+        int64_t weights = (int64_t)layer->inputs * layer->outputs;
+        float *parts[2] = {model->parameters + layer->offset,
+                           model->parameters + layer->offset + layer->bias_offset};
+        int64_t counts[2] = {weights, layer->outputs};
+        for (int part = 0; part < 2; part++) {
+            int is_set = kind == cudaMemcpyHostToDevice;
+            if (gpu_check(cudaMemcpyAsync(is_set ? parts[part] : host, is_set ? host : parts[part],
+                                          (size_t)counts[part] * sizeof *host, kind, model->stream),
+                          "cudaMemcpyAsync", error) != 0)
+                return -1;
+            host += counts[part];
+        }
+    }
+    return gpu_check(cudaStreamSynchronize(model->stream), "copying the parameters", error);
+}
+
+int gpu_model_set(gpu_model_t *model, const float *parameters, mlp_error_t *error)
+{
+    if (copy_parameters(model, (float *)parameters, cudaMemcpyHostToDevice, error) != 0)
+        return -1;
+    if (model->type != GPU_F32)
+        gpu_convert(model->type, model->working, model->parameters, model->parameter_count,
+                    model->stream);
+    return gpu_check(cudaGetLastError(), "converting the parameters", error);
+}
+
+int gpu_model_get(gpu_model_t *model, float *parameters, mlp_error_t *error)
+{
+    return copy_parameters(model, parameters, cudaMemcpyDeviceToHost, error);
+}
+
+int gpu_samples_create(const samples_t *samples, gpu_samples_t *out, mlp_error_t *error)
+{
+    size_t count = (size_t)samples->count, bytes = count * (size_t)samples->features;
+    out->features = samples->features;
+    if (allocate((void **)&out->pixels, bytes, error) != 0 ||
+        allocate((void **)&out->labels, count, error) != 0 ||
+        gpu_check(cudaMemcpy(out->pixels, samples->pixels, bytes, cudaMemcpyHostToDevice),
+                  "copying samples", error) != 0)
+        return -1;
+    return gpu_check(cudaMemcpy(out->labels, samples->labels, count, cudaMemcpyHostToDevice),
+                     "copying labels", error);
+}
+
+void gpu_samples_free(gpu_samples_t *samples)
+{
+    cudaFree(samples->pixels);
+    cudaFree(samples->labels);
+}
+
+int gpu_model_load(gpu_model_t *model, const gpu_samples_t *samples, const int64_t *numbers,
+                   int rows, mlp_error_t *error)
+{
+    if (gpu_check(cudaMemcpyAsync(model->numbers, numbers, (size_t)rows * sizeof *numbers,
+                                  cudaMemcpyHostToDevice, model->stream),
+                  "copying the numbers of samples", error) != 0)
+        return -1;
+    gpu_gather(model->type, model->inputs, model->labels, samples->pixels, samples->labels,
+               model->numbers, rows, samples->features, 1.0f / (255.0f * PIXEL_DEVIATION),
+               -PIXEL_MEAN / PIXEL_DEVIATION, model->stream);
+    return plan(model, rows, error);
+}
+
+/* ---- A step ------------------------------------------------------------------------------------
+ */
+
+int gpu_model_forward(gpu_model_t *model, int rows, mlp_error_t *error)
+{
+    const void *input = model->inputs;
+    if (plan(model, rows, error) != 0)
+        return -1;
+    for (int i = 0; i < model->layer_count; i++) {
+        gpu_layer_t *layer = &model->layers[i];
+        if (multiply(model, &layer->forward, at(model, model->working, layer->offset), input,
+                     layer->output, error) != 0)
+            return -1;
+        input = layer->output;
+    }
+    return 0;
+}
+
+void gpu_model_loss(gpu_model_t *model, int rows, float scale)
+{
+    gpu_layer_t *last = &model->layers[model->layer_count - 1];
+    gpu_loss(model->type, last->output, model->labels, rows, last->outputs, scale, model->losses,
+             model->correct, model->stream);
+}
+
+int gpu_model_backward(gpu_model_t *model, int index, int rows, mlp_error_t *error)
+{
+    gpu_layer_t *layer = &model->layers[index];
+    int is_last = index == model->layer_count - 1;
+    void *delta = is_last ? layer->output : model->deltas[index % 2];
+    const void *input = index > 0 ? model->layers[index - 1].output : model->inputs;
+    if (rows == 0)
+        return gpu_check(cudaMemsetAsync(at(model, model->gradients, layer->offset), 0,
+                                         (size_t)layer->count * model->element, model->stream),
+                         "cudaMemsetAsync", error);
+    if (multiply(model, &layer->by_weight, delta, input, at(model, model->gradients, layer->offset),
+                 error) != 0)
+        return -1;
+    if (index == 0)
+        return 0;
+    return multiply(model, &layer->by_input, at(model, model->working, layer->offset), delta,
+                    model->deltas[(index - 1) % 2], error);
+}
+
+int gpu_model_counted(gpu_model_t *model, double *loss, int64_t *correct, mlp_error_t *error)
+{
+    size_t rows = (size_t)model->capacity;
+    float *losses = malloc(rows * sizeof *losses);
+    int *hits = malloc(rows * sizeof *hits);
+    int status = losses && hits ? 0 : mlp_fail(error, "no memory for the losses");
+    if (status == 0)
+        status = gpu_check(cudaStreamSynchronize(model->stream), "the step", error);
+    if (status == 0)
+        status = gpu_check(
+            cudaMemcpy(losses, model->losses, rows * sizeof *losses, cudaMemcpyDeviceToHost),
+            "copying losses", error);
+    if (status == 0)
+        status =
+            gpu_check(cudaMemcpy(hits, model->correct, rows * sizeof *hits, cudaMemcpyDeviceToHost),
+                      "copying counts", error);
+    *loss = 0;
+    *correct = 0;
+    for (size_t i = 0; i < rows && status == 0; i++) {
+        *loss += losses[i];
+        *correct += hits[i];
+    }
+    free(losses);
+    free(hits);
+    if (status == 0)
+        status =
+            gpu_check(cudaMemset(model->losses, 0, rows * sizeof *losses), "cudaMemset", error);
+    return status == 0
+               ? gpu_check(cudaMemset(model->correct, 0, rows * sizeof *hits), "cudaMemset", error)
+               : -1;
+}

@@ -1,0 +1,92 @@
+/*
+ * gpu_model.h - the multilayer perceptron on a GPU: each layer is one cuBLASLt product forward,
+ * with bias and ReLU in its epilogue, and two backward, with the bias's gradient and ReLU's in
+ * theirs. Everything goes into one stream, and nothing waits for it.
+ */
+#ifndef MLP_GPU_MODEL_H
+#define MLP_GPU_MODEL_H
+
+#include <cublasLt.h>
+
+#include "dataset.h"
+#include "error.h"
+#include "gpu_kernels.h"
+
+typedef enum gpu_precision {
+    GPU_PRECISION_F32 = 0,
+    GPU_PRECISION_TF32 = 1, /* fp32, but products of 10 bits of mantissa */
+    GPU_PRECISION_BF16 = 2  /* bf16, with parameters and momenta in fp32 besides */
+} gpu_precision_t;
+
+/* A product with the algorithm that cuBLASLt proposes for it. */
+typedef struct gpu_product {
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+} gpu_product_t;
+
+/* One layer. Matrices are row after row, as the CPU's. */
+typedef struct gpu_layer {
+    int inputs, outputs;
+    int64_t offset, count; /* of weight and bias, behind each other, in all parameters */
+    int64_t bias_offset;   /* from `offset` on */
+    void *output;          /* rows x outputs; backward it becomes the loss's gradient by it */
+    void *mask;            /* of ReLU: a bit an output */
+    gpu_product_t forward, by_weight, by_input;
+} gpu_layer_t;
+
+typedef struct gpu_model {
+    gpu_precision_t precision;
+    gpu_type_t type;
+    size_t element;
+    cudaStream_t stream;
+    cublasLtHandle_t blas;
+    void *workspace;
+    int layer_count, capacity, rows; /* rows: that the products are planned for */
+    gpu_layer_t *layers;
+    int64_t parameter_count; /* with what lies between layers, which stays 0 */
+    float *parameters, *velocity;
+    void *working;   /* the parameters in `type`: `parameters` themselves in fp32 */
+    void *gradients; /* from dtrain_mem_alloc */
+    void *inputs;    /* rows x inputs of the first layer */
+    void *deltas[2];
+    uint8_t *labels;
+    int64_t *numbers; /* of the samples of a batch */
+    float *losses;
+    int *correct;
+    float *rate;
+} gpu_model_t;
+
+/* After dtrain_init. Parameters are 0. */
+int gpu_model_create(const int *sizes, int count, int capacity, gpu_precision_t precision,
+                     gpu_model_t *out, mlp_error_t *error);
+void gpu_model_free(gpu_model_t *model);
+
+/* Host arrays, laid out as the CPU's model: each layer's weights and biases behind each other. */
+int gpu_model_set(gpu_model_t *model, const float *parameters, mlp_error_t *error);
+int gpu_model_get(gpu_model_t *model, float *parameters, mlp_error_t *error);
+
+/* A set of samples as it is, in device memory. */
+typedef struct gpu_samples {
+    uint8_t *pixels, *labels;
+    int features;
+} gpu_samples_t;
+
+int gpu_samples_create(const samples_t *samples, gpu_samples_t *out, mlp_error_t *error);
+void gpu_samples_free(gpu_samples_t *samples);
+
+/* Makes a batch of the samples with these numbers, which are in pinned memory of the host. */
+int gpu_model_load(gpu_model_t *model, const gpu_samples_t *samples, const int64_t *numbers,
+                   int rows, mlp_error_t *error);
+int gpu_model_forward(gpu_model_t *model, int rows, mlp_error_t *error);
+/* Backward from layer `index`'s output: its gradients, then what the layer before it needs. */
+int gpu_model_backward(gpu_model_t *model, int index, int rows, mlp_error_t *error);
+void gpu_model_loss(gpu_model_t *model, int rows, float scale);
+
+/* Sums up what gpu_model_loss has counted, and sets it to 0. Waits for the stream. */
+int gpu_model_counted(gpu_model_t *model, double *loss, int64_t *correct, mlp_error_t *error);
+
+/* -1 with the text of an error of CUDA's. */
+int gpu_check(cudaError_t status, const char *what, mlp_error_t *error);
+
+#endif
