@@ -269,9 +269,9 @@ DTRAIN_API int dtrain_is_homogeneous(void);
  * Allocates `bytes` bytes of zeroed memory, aligned to 4096 bytes, that tensors are best kept in:
  * within a node it is shared with the other ranks, which then reduce it where it lies, without a
  * copy. Any part of it may be used as any tensor. A local call: ranks may allocate different
- * amounts. `device` is DTRAIN_DEVICE_CPU, or DTRAIN_DEVICE_CUDA for memory of this rank's GPU, from
- * which NCCL can send without a copy where the system has the means. bytes = 0 gives a pointer that
- * must be freed as well.
+ * amounts. `device` is DTRAIN_DEVICE_CPU, or DTRAIN_DEVICE_CUDA for memory of this rank's GPU
+ * (dtrain_cuda.h), with which CUDA starts unless it has. bytes = 0 gives a pointer that must be
+ * freed as well.
  *
  * INVALID_ARGUMENT, UNSUPPORTED (device), OUT_OF_MEMORY, NOT_INITIALIZED, FORKED. Does not block.
  */

@@ -89,10 +89,11 @@ dt_backend_t *dt_device_path_backend(const dt_device_path_t *path)
     return path->backend;
 }
 
-dt_staged_t *dt_device_path_stage(dt_device_path_t *path, const dt_collective_t *collective)
+dtrain_status_t dt_device_path_stage(dt_device_path_t *path, const dt_collective_t *collective,
+                                     dt_staged_t **staged)
 {
     return dt_staging_create(&path->pool, dt_gpu_peek(path->gpu), collective, path->ranks.rank,
-                             path->ranks.size);
+                             path->ranks.size, staged);
 }
 
 /* ---- What the ranks' devices allow ---------------------------------------------------------- */

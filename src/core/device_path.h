@@ -34,9 +34,10 @@ dt_backend_t *dt_device_path_backend(const dt_device_path_t *path);
 
 /*
  * What carries a collective of device memory out on the host's backend. The collective, its pieces,
- * counts and marks are borrowed until it is freed. Copying in begins now. NULL with a text: no
- * memory.
+ * counts and marks are borrowed until it is freed. Copying in begins now. OUT_OF_MEMORY, or the
+ * device's error.
  */
-dt_staged_t *dt_device_path_stage(dt_device_path_t *path, const dt_collective_t *collective);
+dtrain_status_t dt_device_path_stage(dt_device_path_t *path, const dt_collective_t *collective,
+                                     dt_staged_t **staged);
 
 #endif

@@ -404,9 +404,9 @@ static dtrain_status_t prepare_device(dt_executor_t *executor, dt_bucket_t *buck
     if (bucket->backend)
         return DTRAIN_OK;
     bucket->backend = executor->backend;
-    bucket->staged = dt_device_path_stage(executor->device_path, &bucket->collective);
-    return bucket->staged ? bucket->staged->next(bucket->staged, &bucket->collective, stage)
-                          : DTRAIN_ERR_OUT_OF_MEMORY;
+    status = dt_device_path_stage(executor->device_path, &bucket->collective, &bucket->staged);
+    return status == DTRAIN_OK ? bucket->staged->next(bucket->staged, &bucket->collective, stage)
+                               : status;
 }
 
 /* Whether it takes several collectives, of which nobody else needs to know. */

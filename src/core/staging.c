@@ -265,14 +265,13 @@ static dtrain_status_t lay_out(staging_t *staging, int rank, int size)
     return DTRAIN_OK;
 }
 
-dt_staged_t *dt_staging_create(dt_staging_pool_t *pool, dt_device_t *device,
-                               const dt_collective_t *collective, int rank, int size)
+dtrain_status_t dt_staging_create(dt_staging_pool_t *pool, dt_device_t *device,
+                                  const dt_collective_t *collective, int rank, int size,
+                                  dt_staged_t **staged)
 {
     staging_t *staging = dt_calloc(1, sizeof *staging);
-    if (!staging) {
-        dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory to stage a tensor");
-        return NULL;
-    }
+    if (!staging)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory to stage a tensor");
     pool->device = device;
     staging->base.next = staging_next;
     staging->base.free = staging_free;
@@ -285,7 +284,8 @@ dt_staged_t *dt_staging_create(dt_staging_pool_t *pool, dt_device_t *device,
     if (status == DTRAIN_OK)
         status = copy_in(staging, rank);
     if (status == DTRAIN_OK)
-        return &staging->base;
-    staging_free(&staging->base);
-    return NULL;
+        *staged = &staging->base;
+    else
+        staging_free(&staging->base);
+    return status;
 }

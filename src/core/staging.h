@@ -19,9 +19,10 @@ typedef struct dt_staging_pool {
 
 void dt_staging_pool_free(dt_staging_pool_t *pool);
 
-/* The collective is copied, what it points to is borrowed. Copying in begins. NULL with a text when
- * there is no memory, or the device fails. */
-dt_staged_t *dt_staging_create(dt_staging_pool_t *pool, dt_device_t *device,
-                               const dt_collective_t *collective, int rank, int size);
+/* The collective is copied, what it points to is borrowed. Copying in begins. OUT_OF_MEMORY, or the
+ * device's error. */
+dtrain_status_t dt_staging_create(dt_staging_pool_t *pool, dt_device_t *device,
+                                  const dt_collective_t *collective, int rank, int size,
+                                  dt_staged_t **staged);
 
 #endif

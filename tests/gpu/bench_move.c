@@ -166,7 +166,7 @@ int main(int argc, char **argv)
     static bench_t bench;
     const dt_device_host_t host = {
         .version = DT_DEVICE_VERSION, .fail = fail, .last_error = no_error, .log = log_line};
-    int64_t counts[PIECES_MAX], single = argc > 1 ? atoll(argv[1]) : (int64_t)64 << 20;
+    int64_t counts[PIECES_MAX], single = argc > 1 ? strtoll(argv[1], NULL, 10) : (int64_t)64 << 20;
     void *memory;
     dt_nccl_set_host(&host);
     dt_nccl_device_create(&dt_cuda_real, NULL, NULL, 0, &bench.device);

@@ -112,7 +112,7 @@ static void measure(float *memory, int64_t count)
 
 int main(int argc, char **argv)
 {
-    int64_t largest = argc > 1 ? atoll(argv[1]) / 4 : (int64_t)64 << 20;
+    int64_t largest = argc > 1 ? strtoll(argv[1], NULL, 10) / 4 : (int64_t)64 << 20;
     int device;
     check_begin("bench_overhead", 300);
     if (!CHECK_OK(check_init(60000)))

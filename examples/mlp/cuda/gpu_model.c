@@ -406,34 +406,34 @@ int gpu_model_backward(gpu_model_t *model, int index, int rows, mlp_error_t *err
                     model->deltas[(index - 1) % 2], error);
 }
 
+/* Copies an array of `rows` numbers of 4 bytes to the host, and clears it. */
+static int take(gpu_model_t *model, void *host, void *device, mlp_error_t *error)
+{
+    size_t bytes = (size_t)model->capacity * 4;
+    if (gpu_check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, model->stream),
+                  "copying counts", error) != 0 ||
+        gpu_check(cudaMemsetAsync(device, 0, bytes, model->stream), "cudaMemsetAsync", error) != 0)
+        return -1;
+    return gpu_check(cudaStreamSynchronize(model->stream), "the step", error);
+}
+
 int gpu_model_counted(gpu_model_t *model, double *loss, int64_t *correct, mlp_error_t *error)
 {
     size_t rows = (size_t)model->capacity;
-    float *losses = malloc(rows * sizeof *losses);
-    int *hits = malloc(rows * sizeof *hits);
-    int status = losses && hits ? 0 : mlp_fail(error, "no memory for the losses");
-    if (status == 0)
-        status = gpu_check(cudaStreamSynchronize(model->stream), "the step", error);
-    if (status == 0)
-        status = gpu_check(
-            cudaMemcpy(losses, model->losses, rows * sizeof *losses, cudaMemcpyDeviceToHost),
-            "copying losses", error);
-    if (status == 0)
-        status =
-            gpu_check(cudaMemcpy(hits, model->correct, rows * sizeof *hits, cudaMemcpyDeviceToHost),
-                      "copying counts", error);
+    float *losses = calloc(rows, sizeof *losses);
+    int *hits = calloc(rows, sizeof *hits);
+    int status = -1;
+    if (!losses || !hits)
+        mlp_fail(error, "no memory for the losses");
+    else if (take(model, losses, model->losses, error) == 0)
+        status = take(model, hits, model->correct, error);
     *loss = 0;
     *correct = 0;
-    for (size_t i = 0; i < rows && status == 0; i++) {
+    for (size_t i = 0; status == 0 && i < rows; i++) {
         *loss += losses[i];
         *correct += hits[i];
     }
     free(losses);
     free(hits);
-    if (status == 0)
-        status =
-            gpu_check(cudaMemset(model->losses, 0, rows * sizeof *losses), "cudaMemset", error);
-    return status == 0
-               ? gpu_check(cudaMemset(model->correct, 0, rows * sizeof *hits), "cudaMemset", error)
-               : -1;
+    return status;
 }

@@ -52,64 +52,93 @@ static void *device_memory(size_t count, const float *host)
     return memory;
 }
 
-int main(void)
+/* The same parameters on all ranks, and other samples. */
+static void make_data(float *parameters, float *samples, uint8_t *labels)
 {
-    static float host[PARAMETERS], samples[ROWS * INPUTS], losses[ROWS];
-    static uint8_t labels[ROWS];
-    int device;
-    int64_t count = PARAMETERS;
-    DTRAIN(dtrain_init(NULL));
-    DTRAIN(dtrain_cuda_device(&device));
-    CUDA(cudaSetDevice(device));
-    CUDA(cudaStreamCreate(&stream));
-    BLAS(cublasCreate(&blas));
-    BLAS(cublasSetStream(blas, stream));
-
-    srand(1); /* the same parameters on all ranks, and other samples */
+    srand(1);
     for (int i = 0; i < PARAMETERS; i++)
-        host[i] = 0.1f * ((float)rand() / (float)RAND_MAX - 0.5f);
+        parameters[i] = 0.1f * ((float)rand() / (float)RAND_MAX - 0.5f);
     srand(2 + (unsigned)dtrain_rank());
     for (int i = 0; i < ROWS; i++) {
         labels[i] = (uint8_t)(rand() % CLASSES);
         for (int k = 0; k < INPUTS; k++)
             samples[i * INPUTS + k] = (k % CLASSES == labels[i]) + (float)rand() / (float)RAND_MAX;
     }
-    float *w = device_memory(PARAMETERS, host), *velocity = device_memory(PARAMETERS, NULL);
-    float *x = device_memory(ROWS * INPUTS, samples), *h = device_memory(ROWS * HIDDEN, NULL);
-    float *y = device_memory(ROWS * CLASSES, NULL), *dh = device_memory(ROWS * HIDDEN, NULL);
-    float *gradients = device_memory(PARAMETERS, NULL), *loss = device_memory(ROWS, NULL);
-    float *rate = device_memory(1, &(float){0.05f});
-    int *correct = device_memory(ROWS, NULL);
-    uint8_t *y_labels = device_memory(ROWS, NULL);
-    CUDA(cudaMemcpy(y_labels, labels, ROWS, cudaMemcpyHostToDevice));
-    const float *w2 = w + INPUTS * HIDDEN;
+}
 
+/* Everything that training needs, in device memory. */
+typedef struct net {
+    float *w, *velocity, *gradients, *rate; /* w: of both layers, behind each other */
+    float *x, *h, *y, *dh, *loss;
+    int *correct;
+    uint8_t *labels;
+} net_t;
+
+/* Leaves the step's gradients, of this rank's mean loss. */
+static void compute(const net_t *net)
+{
+    const float *w2 = net->w + INPUTS * HIDDEN;
+    multiply(0, 0, ROWS, HIDDEN, INPUTS, net->x, net->w, net->h);
+    multiply(0, 0, ROWS, CLASSES, HIDDEN, net->h, w2, net->y);
+    CUDA(cudaMemsetAsync(net->loss, 0, ROWS * sizeof *net->loss, stream));
+    gpu_loss(GPU_F32, net->y, net->labels, ROWS, CLASSES, 1.0f / ROWS, net->loss, net->correct,
+             stream);
+    multiply(1, 0, HIDDEN, CLASSES, ROWS, net->h, net->y, net->gradients + INPUTS * HIDDEN);
+    multiply(0, 1, ROWS, HIDDEN, CLASSES, net->y, w2, net->dh);
+    multiply(1, 0, INPUTS, HIDDEN, ROWS, net->x, net->dh, net->gradients);
+}
+
+static void train(const net_t *net)
+{
+    int64_t count = PARAMETERS;
+    dtrain_handle_t handle;
     dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
                               .name = "gradients",
                               .ndim = 1,
-                              .in = gradients,
-                              .out = gradients,
+                              .in = net->gradients,
+                              .out = net->gradients,
                               .shape = &count,
                               .dtype = DTRAIN_DTYPE_F32,
                               .device = DTRAIN_DEVICE_CUDA,
                               .stream = stream};
     dtrain_options_t average = {.struct_size = sizeof average, .op = DTRAIN_OP_AVERAGE};
     for (int step = 0; step < STEPS; step++) {
-        dtrain_handle_t handle;
-        multiply(0, 0, ROWS, HIDDEN, INPUTS, x, w, h);
-        multiply(0, 0, ROWS, CLASSES, HIDDEN, h, w2, y);
-        CUDA(cudaMemsetAsync(loss, 0, ROWS * sizeof *loss, stream));
-        gpu_loss(GPU_F32, y, y_labels, ROWS, CLASSES, 1.0f / ROWS, loss, correct, stream);
-        multiply(1, 0, HIDDEN, CLASSES, ROWS, h, y, gradients + INPUTS * HIDDEN);
-        multiply(0, 1, ROWS, HIDDEN, CLASSES, y, w2, dh);
-        multiply(1, 0, INPUTS, HIDDEN, ROWS, x, dh, gradients);
+        compute(net);
         DTRAIN(dtrain_allreduce_async(&tensor, &average, &handle));
         DTRAIN(dtrain_stream_wait(handle, stream));
-        gpu_sgd(GPU_F32, w, velocity, gradients, NULL, PARAMETERS, 0.9f, rate, stream);
+        gpu_sgd(GPU_F32, net->w, net->velocity, net->gradients, NULL, PARAMETERS, 0.9f, net->rate,
+                stream);
         DTRAIN(dtrain_wait(handle));
         DTRAIN(dtrain_release(handle));
     }
-    CUDA(cudaMemcpyAsync(losses, loss, sizeof losses, cudaMemcpyDeviceToHost, stream));
+}
+
+int main(void)
+{
+    static float parameters[PARAMETERS], samples[ROWS * INPUTS], losses[ROWS];
+    static uint8_t labels[ROWS];
+    int device;
+    DTRAIN(dtrain_init(NULL));
+    DTRAIN(dtrain_cuda_device(&device));
+    CUDA(cudaSetDevice(device));
+    CUDA(cudaStreamCreate(&stream));
+    BLAS(cublasCreate(&blas));
+    BLAS(cublasSetStream(blas, stream));
+    make_data(parameters, samples, labels);
+    net_t net = {.w = device_memory(PARAMETERS, parameters),
+                 .velocity = device_memory(PARAMETERS, NULL),
+                 .gradients = device_memory(PARAMETERS, NULL),
+                 .rate = device_memory(1, &(float){0.05f}),
+                 .x = device_memory(ROWS * INPUTS, samples),
+                 .h = device_memory(ROWS * HIDDEN, NULL),
+                 .y = device_memory(ROWS * CLASSES, NULL),
+                 .dh = device_memory(ROWS * HIDDEN, NULL),
+                 .loss = device_memory(ROWS, NULL),
+                 .correct = device_memory(ROWS, NULL),
+                 .labels = device_memory(ROWS, NULL)};
+    CUDA(cudaMemcpy(net.labels, labels, ROWS, cudaMemcpyHostToDevice));
+    train(&net);
+    CUDA(cudaMemcpyAsync(losses, net.loss, sizeof losses, cudaMemcpyDeviceToHost, stream));
     CUDA(cudaStreamSynchronize(stream));
     double mean = 0;
     for (int i = 0; i < ROWS; i++)

@@ -79,11 +79,22 @@ static int parse_precision(const char *text, gpu_precision_t *out, mlp_error_t *
     return mlp_fail(error, "--precision: '%s' is not fp32, tf32 or bf16", text);
 }
 
+static int parse_peak(const char *text, double *out, mlp_error_t *error)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && *end == '\0' && *out > 0)
+        return 0;
+    return mlp_fail(error, "--peak: '%s' is not a number above 0", text);
+}
+
 /* Takes this program's options out of the command line, and gives the rest to the common parser. */
 static int parse(int argc, char **argv, trainer_t *trainer, mlp_error_t *error)
 {
     char **rest = calloc((size_t)argc + 1, sizeof *rest);
-    int count = 0, status = rest ? 0 : mlp_fail(error, "no memory for the options");
+    int count = 0, status = 0;
+    if (!rest)
+        return mlp_fail(error, "no memory for the options");
     trainer->gpu.precision = GPU_PRECISION_TF32;
     for (int i = 0; i < argc && status == 0; i++) {
         if (strcmp(argv[i], "--graph") == 0)
@@ -91,7 +102,7 @@ static int parse(int argc, char **argv, trainer_t *trainer, mlp_error_t *error)
         else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
             status = parse_precision(argv[++i], &trainer->gpu.precision, error);
         else if (strcmp(argv[i], "--peak") == 0 && i + 1 < argc)
-            trainer->gpu.peak = atof(argv[++i]);
+            status = parse_peak(argv[++i], &trainer->gpu.peak, error);
         else
             rest[count++] = argv[i];
     }

@@ -65,6 +65,10 @@ SAMPLER_SHUFFLED = 0
 SAMPLER_SEQUENTIAL = 1
 SAMPLER_LAST_SHORT = 0
 SAMPLER_LAST_DROPPED = 1
+RULE_SGD = 1
+RULE_ADAM = 2
+RULE_ADAMW = 3
+RULE_USER = 4
 LOG_OFF = 1
 LOG_ERROR = 2
 LOG_WARN = 3
@@ -255,6 +259,70 @@ class GradsetStats(Structure):
     ]
 
 
+class Update(Structure):
+    """dtrain_update_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("param", c_int32),
+        ("begin", c_int64),
+        ("count", c_int64),
+        ("step", c_int64),
+        ("learning_rate", c_double),
+        ("scale", c_double),
+        ("dtype", c_int),
+        ("gradient_dtype", c_int),
+        ("gradients", c_void_p),
+        ("values", c_void_p),
+        ("states", c_void_p * 4),
+    ]
+
+UpdateFn = CFUNCTYPE(None, POINTER(Update), c_void_p)
+
+
+class OptimizerDesc(Structure):
+    """dtrain_optimizer_desc_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rule", c_int32),
+        ("sharded", c_int32),
+        ("nesterov", c_int32),
+        ("momentum", c_double),
+        ("weight_decay", c_double),
+        ("beta1", c_double),
+        ("beta2", c_double),
+        ("epsilon", c_double),
+        ("max_norm", c_double),
+        ("loss_scale", c_double),
+        ("growth_interval", c_int32),
+        ("num_states", c_int32),
+        ("update", UpdateFn),
+        ("user", c_void_p),
+    ]
+
+
+class StepInfo(Structure):
+    """dtrain_step_info_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("skipped", c_int32),
+        ("step", c_int64),
+        ("norm", c_double),
+        ("clip", c_double),
+        ("loss_scale", c_double),
+    ]
+
+
+class OptimizerStats(Structure):
+    """dtrain_optimizer_stats_t"""
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("state_bytes", c_int64),
+        ("updated_ns", c_int64),
+        ("gathered_ns", c_int64),
+    ]
+
+
 # C name: class, of structs that callers see into.
 STRUCTS = {
     "dtrain_config_t": Config,
@@ -268,6 +336,10 @@ STRUCTS = {
     "dtrain_param_t": Param,
     "dtrain_gradset_desc_t": GradsetDesc,
     "dtrain_gradset_stats_t": GradsetStats,
+    "dtrain_update_t": Update,
+    "dtrain_optimizer_desc_t": OptimizerDesc,
+    "dtrain_step_info_t": StepInfo,
+    "dtrain_optimizer_stats_t": OptimizerStats,
 }
 
 # Name: (result, [parameters])
@@ -353,9 +425,19 @@ FUNCTIONS = {
     "dtrain_gradset_unused": (c_int, [c_void_p, c_int]),
     "dtrain_gradset_wait": (c_int, [c_void_p]),
     "dtrain_gradset_wait_one": (c_int, [c_void_p, c_int]),
+    "dtrain_gradset_clip": (c_int, [c_void_p, c_double, POINTER(c_double)]),
     "dtrain_gradset_set_accumulation": (c_int, [c_void_p, c_int]),
     "dtrain_gradset_sync_enable": (c_int, [c_void_p, c_int]),
     "dtrain_gradset_get_stats": (c_int, [c_void_p, POINTER(GradsetStats)]),
+    "dtrain_optimizer_create": (c_int, [c_void_p, POINTER(OptimizerDesc), POINTER(c_void_p)]),
+    "dtrain_optimizer_destroy": (None, [c_void_p]),
+    "dtrain_optimizer_param": (c_int, [c_void_p, c_int, POINTER(c_void_p)]),
+    "dtrain_optimizer_step": (c_int, [c_void_p, c_double, POINTER(StepInfo)]),
+    "dtrain_optimizer_broadcast": (c_int, [c_void_p, c_int]),
+    "dtrain_optimizer_save": (c_int, [c_void_p, c_char_p, c_int]),
+    "dtrain_optimizer_load": (c_int, [c_void_p, c_char_p, c_int]),
+    "dtrain_optimizer_get_stats": (c_int, [c_void_p, POINTER(OptimizerStats)]),
+    "dtrain_broadcast_params": (c_int, [POINTER(Param), c_int, c_int]),
     "dtrain_pset_add": (c_int, [POINTER(c_int), c_int, POINTER(c_int32)]),
     "dtrain_pset_remove": (c_int, [c_int32]),
     "dtrain_pset_rank": (c_int, [c_int32, POINTER(c_int)]),

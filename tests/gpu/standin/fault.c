@@ -27,7 +27,7 @@ int standin_rank(void)
     const char *names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (getenv(names[i]))
-            return atoi(getenv(names[i]));
+            return (int)strtol(getenv(names[i]), NULL, 10);
     }
     return 0;
 }
@@ -38,19 +38,34 @@ long standin_setting(const char *name, long otherwise)
     return text ? strtol(text, NULL, 0) : otherwise;
 }
 
+/* Copies the text up to `end`, or up to the next rule; where it goes on, or NULL. */
+static const char *read_word(const char *at, char end, char *word, size_t cap)
+{
+    size_t length = at ? strcspn(at, end == ',' ? "," : ":,") : 0;
+    if (length == 0 || length >= cap || (end == ':' && at[length] != ':'))
+        return NULL;
+    memcpy(word, at, length);
+    word[length] = '\0';
+    return at + length + (at[length] == end);
+}
+
 static void read_rules(void)
 {
     const char *at = getenv("STANDIN_FAULT");
     while (at && *at && num_rules < RULES_MAX) {
-        rule_t *rule = &rules[num_rules];
-        if (sscanf(at, "%63[^:]:%d:%d:%15[^,]", rule->operation, &rule->rank, &rule->nth,
-                   rule->kind) != 4) {
-            fprintf(stderr, "STANDIN_FAULT: cannot read '%s'\n", at);
+        rule_t *rule = &rules[num_rules++];
+        char rank[16], nth[16];
+        const char *begin = at;
+        at = read_word(at, ':', rule->operation, sizeof rule->operation);
+        at = read_word(at, ':', rank, sizeof rank);
+        at = read_word(at, ':', nth, sizeof nth);
+        at = read_word(at, ',', rule->kind, sizeof rule->kind);
+        if (!at) {
+            fprintf(stderr, "STANDIN_FAULT: cannot read '%s'\n", begin);
             exit(2);
         }
-        num_rules++;
-        at = strchr(at, ',');
-        at += at != NULL;
+        rule->rank = (int)strtol(rank, NULL, 10);
+        rule->nth = (int)strtol(nth, NULL, 10);
     }
 }
 
@@ -66,7 +81,7 @@ static standin_fault_t act(const char *kind)
         return STANDIN_ASYNC;
     if (strcmp(kind, "kill") == 0)
         raise(SIGKILL);
-    usleep((useconds_t)atoi(kind) * 1000);
+    usleep((useconds_t)strtol(kind, NULL, 10) * 1000);
     return STANDIN_NONE;
 }
 
