@@ -28,6 +28,23 @@ static pid_t pid_of(int who)
     return (pid_t)pid;
 }
 
+/* How often `part` stands in a dump that is taken now. */
+static int count_now(const char *dir, const char *part)
+{
+    static char line[2048];
+    char path[512];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/now", dir);
+    CHECK_OK(dtrain_flight_dump(path));
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        count += strstr(line, part) != NULL;
+    if (file)
+        fclose(file);
+    unlink(path);
+    return count;
+}
+
 static void dump_by_call(const char *dir)
 {
     char path[512];
@@ -56,7 +73,9 @@ static void dump_of_hang(const char *how, const char *dir)
         raise(SIGSTOP);
     CHECK_OK(check_submit("w", values, 3, 0, &handle));
     if (rank == 0) {
-        CHECK_STATUS(dtrain_wait_for(handle, 300), DTRAIN_IN_PROGRESS);
+        do
+            CHECK_STATUS(dtrain_wait_for(handle, 50), DTRAIN_IN_PROGRESS);
+        while (count_now(dir, "\"name\":\"w\"") < size - 1);
         if (strcmp(how, "call") == 0)
             dump_by_call(dir);
         else
