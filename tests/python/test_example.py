@@ -10,9 +10,10 @@ pattern, command = sys.argv[1], sys.argv[2:]
 command, launcher = command[:command.index("--")], command[command.index("--") + 1:]
 with open(command[0], encoding="utf-8") as file:
     source = file.read()
-for module in ("numpy", "torch"):
+for module, where in (("numpy", "Debian: python3-numpy"), ("torch", "Debian: python3-torch"),
+                      ("jax", "PyPI: jax")):
     if f"import {module}" in source and importlib.util.find_spec(module) is None:
-        print(f"skipped: Python has no {module} (Debian: python3-{module})")
+        print(f"skipped: Python has no {module} ({where})")
         sys.exit(77)
 if "fashion-mnist" in source and not os.path.isdir("/usr/share/datasets/fashion-mnist"):
     print("skipped: no Fashion-MNIST (Debian: dataset-fashion-mnist)")
