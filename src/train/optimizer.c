@@ -149,6 +149,10 @@ static dtrain_status_t fill(dtrain_optimizer_t *optimizer, const dtrain_optimize
     if (status == DTRAIN_OK && set->has_optimizer)
         status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "gradient set '%.100s' has an optimizer",
                          set->name);
+    if (status == DTRAIN_OK && desc->sharded && set->codec)
+        status = dt_fail(DTRAIN_ERR_UNSUPPORTED,
+                         "gradient set '%.100s' has the codec %.60s, which shares cannot travel by",
+                         set->name, set->codec->name);
     if (status == DTRAIN_OK)
         status = dt_gradset_check_idle(set, "dtrain_optimizer_create");
     if (status == DTRAIN_OK)

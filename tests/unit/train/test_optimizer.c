@@ -422,6 +422,35 @@ static void test_optimizer_of_integers_is_unsupported(void **state)
     engine_run(2, NULL, refuse_types, NULL);
 }
 
+static void refuse_codec(engine_rank_t *self)
+{
+    model_t model;
+    dtrain_gradset_t *set = NULL;
+    dtrain_codec_t *codec = NULL;
+    dtrain_optimizer_t *optimizer = NULL;
+    dtrain_optimizer_desc_t rule = {
+        .struct_size = sizeof rule, .rule = DTRAIN_RULE_SGD, .sharded = 1};
+    ENGINE_OK(self, dtrain_codec_create("int8", &codec));
+    const dtrain_gradset_desc_t desc = {.struct_size = sizeof desc, .codec = codec};
+    model_fill(&model);
+    ENGINE_OK(self, dt_gradset_create(self->runtime, &desc, model.params, MODEL_PARAMS, &set));
+    dtrain_codec_destroy(codec);
+    if (!set)
+        return;
+    expect(self, set, &rule, DTRAIN_ERR_UNSUPPORTED, "codec int8");
+    rule.sharded = 0;
+    if (ENGINE_OK(self, dt_optimizer_create(set, &rule, &optimizer)))
+        dt_optimizer_destroy(optimizer, 1);
+    ENGINE_OK(self, dt_gradset_destroy(set, 1));
+}
+
+static void test_optimizer_sharded_of_a_set_with_a_codec_is_unsupported(void **state)
+{
+    (void)state;
+    engine_run(1, NULL, refuse_codec, NULL);
+    engine_run(2, NULL, refuse_codec, NULL);
+}
+
 /* The last rank stays away from one step: the others' time out, and nothing is changed there. */
 static void stay_away(engine_rank_t *self)
 {
@@ -511,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_optimizer_of_the_users_rule_updates_as_it_says),
         cmocka_unit_test(test_optimizer_that_one_rank_is_refused_fails_on_all),
         cmocka_unit_test(test_optimizer_of_integers_is_unsupported),
+        cmocka_unit_test(test_optimizer_sharded_of_a_set_with_a_codec_is_unsupported),
         cmocka_unit_test(test_optimizer_whose_gradients_fail_leaves_parameters_and_goes_on),
         cmocka_unit_test(test_optimizer_sharded_says_that_a_rank_has_joined),
     };
