@@ -220,17 +220,18 @@ static void free_parts(dt_nccl_comm_t *comm)
 /* A kernel that may still run keeps what it uses: all that the device has. */
 void dt_nccl_comm_destroy(dt_nccl_comm_t *comm, int clean)
 {
+    dt_nccl_device_t *device = comm->device; /* outlives it */
     dt_nccl_visit_t visit = {0};
     int was_aborted = comm->is_failed || !clean || comm->has_ender;
-    int is_entered = dt_nccl_enter(comm->device, &visit) == DTRAIN_OK;
+    int is_entered = dt_nccl_enter(device, &visit) == DTRAIN_OK;
     if (!was_aborted && comm->nccl)
-        comm->device->nccl->comm_destroy(comm->nccl);
+        device->nccl->comm_destroy(comm->nccl);
     else if (comm->nccl)
         dt_nccl_abort(comm);
     if (comm->has_ender && !has_ended(comm))
-        comm->device->is_stuck = 1;
-    if (!comm->device->is_stuck)
+        device->is_stuck = 1;
+    if (!device->is_stuck)
         free_parts(comm);
     if (is_entered)
-        dt_nccl_leave(comm->device, &visit);
+        dt_nccl_leave(device, &visit);
 }
