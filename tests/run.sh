@@ -28,7 +28,7 @@ libdtrain in build/ and runs its tests:
 
   ci       gcc, -Werror: unit, parallel, example, interface and style tests
   clang    clang, -Werror: unit tests
-  asan     address and undefined behaviour sanitizers: unit tests
+  asan     address and undefined behaviour sanitizers: unit tests, the GPU path on stand-ins
   tsan     thread sanitizer: unit tests
   mpich    MPICH in place of the default MPI: tests on two ranks
   nompi    without MPI: unit and interface tests
@@ -172,7 +172,7 @@ phase_fuzz()
 
 phase_asan()
 {
-    build asan && check asan -L unit
+    build asan && check asan -L 'unit|standin'
 }
 
 phase_tsan()
