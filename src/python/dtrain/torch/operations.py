@@ -24,6 +24,11 @@ from dtrain.torch.compression import Compression
 from dtrain.lifecycle import rank
 
 
+# Sparse tensors are made of what the library has checked; torch 2 warns unless it is told so, and
+# 1.13 knows no such argument.
+_UNCHECKED = {} if torch.__version__.startswith("1.") else {"check_invariants": False}
+
+
 @contextlib.contextmanager
 def _told_to_others(name: str, process_set: ProcessSet) -> Iterator[None]:
     """What is wrong with an argument here fails the other ranks' operation too."""
@@ -206,7 +211,7 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: in
         if result.numel():
             ctypes.memmove(result.data_ptr(), what, result.numel() * result.element_size())
         indices = torch.stack(_denumbered(numbers, outer))
-        return torch.sparse_coo_tensor(indices, result, size)._coalesced_(True)
+        return torch.sparse_coo_tensor(indices, result, size, **_UNCHECKED)._coalesced_(True)
 
     return _submit.submit(lib.dtrain_sparse_allreduce_async, described, name, options,
                           (rows, values), finish)
