@@ -47,7 +47,10 @@ typedef struct dt_detector_hooks {
 /* Starts the thread, once all ranks have joined. Once. OUT_OF_MEMORY. */
 dtrain_status_t dt_detector_start(dt_detector_t *detector, const dt_detector_hooks_t *hooks);
 
-/* Before start: does once what the thread does from then on, without waiting. 1 when there is news.
+/*
+ * Before start: looks once at what has come, without waiting. 1 when there is news. No beats are
+ * sent yet: whom they would go to may still wait for others to connect, and takes whoever talks for
+ * one that gives up.
  */
 int dt_detector_look(dt_detector_t *detector);
 

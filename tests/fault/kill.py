@@ -227,8 +227,7 @@ def run(job_of, case, options):
             log.seek(0)
             print(log.read(), end="")
             sys.exit(SKIPPED)
-        check_lines(result, lines,
-                    job_of.launcher.spares(case.action, case.point, case.placement.nodes))
+        check_lines(result, lines, job_of.launcher.spares(case.action, case.point))
         if options.launcher == "default" and end and result.death and not case.placement.nodes:
             check_end(result, job, end, options)
         if result.faults:

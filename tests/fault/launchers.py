@@ -57,7 +57,7 @@ class Launcher:
         return [script, str(placement.nodes), counts, "--mpirun", self.path,
                 "--mpirun-options", " ".join(self.options), *limits, "--", *program]
 
-    def spares(self, action, point, nodes):
+    def spares(self, action, point):
         """Whether survivors live on when a rank goes down so: True, False, or None: for a moment,
         in which some of them can tell."""
         if self.kind == "mpich":
@@ -67,8 +67,8 @@ class Launcher:
         if self.mode == "default":
             # All at once while MPI starts, and when the first of them leaves.
             return False if point.startswith(("init", "shutdown")) else None
-        if self.kind == "openmpi5" and nodes and point.startswith("init"):
-            return None  # its daemons end the others when the first of them leaves with an error
+        if self.kind == "openmpi5" and point.startswith("init"):
+            return False  # its daemons end the others when one leaves with an error so early
         return True
 
 

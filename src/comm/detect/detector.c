@@ -298,7 +298,8 @@ dtrain_status_t dt_detector_start(dt_detector_t *detector, const dt_detector_hoo
 
 int dt_detector_look(dt_detector_t *detector)
 {
-    dt_detector_poll(detector, 0);
+    judge(detector, take_events(detector, 0));
+    watch_room(detector);
     return dt_detector_has_news(detector);
 }
 

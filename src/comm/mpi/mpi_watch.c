@@ -18,6 +18,8 @@
 
 /* A rank that fails tells the others and ends; they should rather hear why. */
 #define GRACE_NS (30 * DT_NS_PER_MS)
+/* How long it may take until a process shows as ended after MPI has failed for it. */
+#define EXPLAIN_NS (200 * DT_NS_PER_MS)
 /* How often one looks while MPI is tested. */
 #define SLICE_NS (20 * DT_NS_PER_MS)
 #define ENVIRONMENT_MAX ((size_t)256 << 10)
@@ -181,7 +183,7 @@ dtrain_status_t dt_mpi_watch_check(dt_mpi_watch_t *watch)
 static dtrain_status_t explain(dt_mpi_watch_t *watch, dtrain_status_t failure)
 {
     const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
-    int64_t limit_ns = dt_now_ns() + 2 * GRACE_NS;
+    int64_t limit_ns = dt_now_ns() + EXPLAIN_NS;
     char text[DT_ERROR_MAX];
     dt_text_format(text, sizeof text, "%s", dt_last_error());
     while (watch->count > 0 && dt_now_ns() < limit_ns) {

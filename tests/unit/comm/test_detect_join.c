@@ -252,6 +252,31 @@ static void test_detect_join_strangers_are_turned_away(void **state)
     clean_up(&cluster);
 }
 
+/* One that has joined looks at what has come while its leader still waits for another one. */
+static void test_detect_join_look_does_not_disturb_those_who_still_join(void **state)
+{
+    static const int nodes[] = {0, 0, 0};
+    (void)state;
+    cluster_t cluster;
+    const struct timespec pause = {.tv_nsec = DT_NS_PER_MS};
+    prepare(&cluster, 3, nodes);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&cluster.members[i].thread, NULL, join_main, &cluster.members[i]);
+    pthread_join(cluster.members[1].thread, NULL);
+    assert_int_equal(cluster.members[1].status, DTRAIN_OK);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(dt_detector_look(cluster.members[1].detector), 0);
+        nanosleep(&pause, NULL);
+    }
+    pthread_create(&cluster.members[2].thread, NULL, join_main, &cluster.members[2]);
+    pthread_join(cluster.members[2].thread, NULL);
+    pthread_join(cluster.members[0].thread, NULL);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(cluster.members[i].status, DTRAIN_OK);
+    start(&cluster);
+    clean_up(&cluster);
+}
+
 static void test_detect_join_missing_rank_is_named(void **state)
 {
     (void)state;
@@ -319,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_detect_join_abort_is_heard_by_all),
         cmocka_unit_test(test_detect_join_leaving_is_no_loss),
         cmocka_unit_test(test_detect_join_strangers_are_turned_away),
+        cmocka_unit_test(test_detect_join_look_does_not_disturb_those_who_still_join),
         cmocka_unit_test(test_detect_join_missing_rank_is_named),
         cmocka_unit_test(test_detect_neighbours_are_mutual_and_few),
     };
