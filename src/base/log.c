@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -11,6 +12,9 @@
 #include "base/text.h"
 
 #define LINE_MAX_BYTES 2048
+
+/* How long a line waits for a reader before it is dropped. */
+#define ROOM_MS 500
 
 static _Atomic int threshold = DTRAIN_LOG_WARN; /* [atomic] relaxed */
 static _Atomic int shown_rank = -1;             /* [atomic] relaxed */
@@ -44,14 +48,22 @@ static void blank_control_characters(char *line)
     }
 }
 
+/* Whether a line can be written without waiting for ever: a pipe has room for a whole one when it
+ * says so. */
+static int has_room(void)
+{
+    struct pollfd pipe = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&pipe, 1, ROOM_MS) != 0;
+}
+
 /* One write a line, so that lines of several threads and processes do not mix. A launcher that ends
- * may have closed the pipe: that must not end the process before it has its error. */
+ * may have closed the pipe, or read it no more: that must not keep the process from its error. */
 static void write_stderr(char *line, size_t length)
 {
     dt_sigpipe_t held;
     line[length++] = '\n';
     dt_sigpipe_hold(&held);
-    while (length > 0) {
+    while (length > 0 && has_room()) {
         ssize_t written = write(STDERR_FILENO, line, length);
         if (written < 0 && errno == EINTR)
             continue;

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -147,6 +148,26 @@ static void test_log_without_a_reader_does_not_end_the_process(void **state)
     close(saved);
 }
 
+/* As when it hangs instead. */
+static void test_log_to_a_reader_that_does_not_read_drops_lines(void **state)
+{
+    (void)state;
+    int ends[2], saved = dup(STDERR_FILENO);
+    char byte = 'x';
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    while (write(ends[1], &byte, 1) == 1) {
+    }
+    fcntl(ends[1], F_SETFL, 0);
+    dup2(ends[1], STDERR_FILENO);
+    dt_log_set_sink(NULL, NULL);
+    dt_log(DTRAIN_LOG_ERROR, "test", "there is no room for this");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void test_log_sink_is_called_one_line_at_a_time(void **state)
 {
     (void)state;
@@ -188,6 +209,7 @@ int main(void)
         LOG_TEST(test_log_long_text_is_cut_with_a_mark),
         LOG_TEST(test_log_leaves_errno_alone),
         LOG_TEST(test_log_without_a_reader_does_not_end_the_process),
+        LOG_TEST(test_log_to_a_reader_that_does_not_read_drops_lines),
         LOG_TEST(test_log_sink_is_called_one_line_at_a_time),
         LOG_TEST(test_log_stderr_lines_of_threads_do_not_mix),
     };
