@@ -78,11 +78,11 @@ static options_t parse(int argc, char **argv)
         if (strcmp(argv[i], "--rule") == 0) {
             options.rule = strcmp(value, "adam") == 0 ? DTRAIN_RULE_ADAM : DTRAIN_RULE_SGD;
         } else if (strcmp(argv[i], "--steps") == 0) {
-            options.steps = atoi(value);
+            options.steps = (int)strtol(value, NULL, 10);
         } else if (strcmp(argv[i], "--bucket") == 0) {
-            options.bucket = atoi(value);
+            options.bucket = (int)strtol(value, NULL, 10);
         } else if (strcmp(argv[i], "--batch") == 0) {
-            options.batch = atoi(value);
+            options.batch = (int)strtol(value, NULL, 10);
         } else if (strcmp(argv[i], "--layers") == 0) {
             char *next = (char *)value;
             for (options.num_layers = -1; *next && options.num_layers < LAYERS_MAX;) {

@@ -101,13 +101,19 @@ static void train(const way_t *way, int steps, float *values)
     end(&training);
 }
 
+/* Bit for bit, TOTAL values each. */
+static int are_same(const void *one, const void *other)
+{
+    return memcmp(one, other, TOTAL * sizeof(float)) == 0;
+}
+
 /* All ranks have rank 0's. */
 static void check_same(const char *name, const float *values)
 {
     static float first[TOTAL];
     memcpy(first, values, sizeof first);
     CHECK_OK(dtrain_broadcast(name, first, TOTAL, DTRAIN_DTYPE_F32, 0));
-    CHECK(memcmp(first, values, sizeof first) == 0);
+    CHECK(are_same(first, values));
 }
 
 static void compare_ways(int rule, double max_norm, int steps)
@@ -119,7 +125,7 @@ static void compare_ways(int rule, double max_norm, int steps)
                            .rule = rule,
                            .max_norm = max_norm};
         train(&way, steps, values[i]);
-        CHECK(memcmp(values[i], values[0], sizeof values[0]) == 0);
+        CHECK(are_same(values[i], values[0]));
     }
     check_same("values", values[0]);
     CHECK(values[0][0] != -1 && values[0][TOTAL - 1] == values[0][TOTAL - 1]);
@@ -149,7 +155,7 @@ static void save_and_load(int in_shards)
     for (int i = 5; i < 10; i++)
         step(&training, i);
     copy_values(&training, later);
-    CHECK(memcmp(whole, later, sizeof whole) == 0);
+    CHECK(are_same(whole, later));
     end(&training);
     if (rank == 0) {
         char command[128];

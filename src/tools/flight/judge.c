@@ -192,7 +192,7 @@ static void find_fork(const flight_dump_t *dump, const progress_t *progress,
         if (dump->ranks[rank].is_known && flight_dump_is_member(dump, one->set, rank))
             verdict->has_fork |= !first || !is_same(first, one);
     }
-    if (!verdict->has_fork)
+    if (!one || !verdict->has_fork)
         return;
     fork->set = one->set;
     for (size_t i = 0; i < dump->num_ops; i++) {
