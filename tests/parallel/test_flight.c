@@ -58,7 +58,7 @@ static void dump_by_call(const char *dir)
 
 static void dump_by_signal(void)
 {
-    raise(SIGUSR1);
+    raise(SIGUSR2);
     CHECK(check_log_wait("the last operations are in "));
     CHECK(num_handled == 1);
 }
@@ -112,7 +112,7 @@ static void begin(const char *how, const char *dir)
     if (strcmp(how, "call") != 0)
         CHECK_OK(dtrain_config_set(&config, "flight_dir", dir));
     if (strcmp(how, "signal") == 0)
-        CHECK_OK(dtrain_config_set(&config, "flight_signal", "usr1"));
+        CHECK_OK(dtrain_config_set(&config, "flight_signal", "usr2"));
     CHECK_OK(dtrain_init(&config));
     rank = dtrain_rank();
     size = dtrain_size();
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
         return 2;
     check_begin("test_flight", 50);
     check_log_start();
-    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &action, NULL);
     begin(argv[1], argv[2]);
     check_works("before");
     if (strcmp(argv[1], "abort") == 0 || strcmp(argv[1], "kill") == 0) {
@@ -135,7 +135,7 @@ int main(int argc, char **argv)
     dump_of_hang(argv[1], argv[2]);
     check_works("after");
     CHECK_OK(dtrain_shutdown());
-    sigaction(SIGUSR1, NULL, &after);
+    sigaction(SIGUSR2, NULL, &after);
     CHECK(after.sa_handler == count_signal);
     CHECK_STATUS(dtrain_flight_dump("x"), DTRAIN_ERR_NOT_INITIALIZED);
     return check_end();
