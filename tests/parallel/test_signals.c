@@ -10,9 +10,9 @@
 
 #include "check.h"
 
-/* Others, as SIGSEGV, are for MPI to change, which shows where a program crashed. */
-static const int numbers[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGPIPE,
-                              SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD};
+/* Others are for MPI to change: SIGSEGV, to show where a program crashed; with MPICH SIGUSR1, by
+ * which its launcher tells that a process has failed. */
+static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR2, SIGALRM, SIGCHLD};
 #define NUM ((int)(sizeof numbers / sizeof numbers[0]))
 
 static volatile sig_atomic_t taken[NSIG];
