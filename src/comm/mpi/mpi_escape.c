@@ -31,6 +31,10 @@ typedef struct bml {
     int (*register_error)(broken_fn_t broken);
 } bml_t;
 
+/* Flags of libevent's loop, which Open MPI takes as they are. */
+#define LOOP_ONCE 1
+#define LOOP_NONBLOCK 2
+
 /* Of the process, as MPI is. */
 static abort_fn_t original_abort; /* set before guarded calls are made, as the next is */
 static broken_fn_t original_broken;
@@ -75,6 +79,19 @@ static void install_for_4(void)
     ess->abort = escape;
 }
 
+/* Open MPI 4 goes on polling a connection that it has closed, which then always has news, and by
+ * default its event loop, and so MPI_Test, ends only where there is none. Now it ends after each
+ * round. */
+static void end_loops_early(void)
+{
+    int (*set_flag)(int flag) = NULL;
+    void *function = dlsym(RTLD_DEFAULT, "opal_progress_set_event_flag");
+    if (!function)
+        return;
+    memcpy(&set_flag, &function, sizeof function);
+    set_flag(LOOP_ONCE | LOOP_NONBLOCK);
+}
+
 static void install_for_5(void)
 {
     const bool *is_tolerant = dlsym(RTLD_DEFAULT, "ompi_ftmpi_enabled");
@@ -90,6 +107,7 @@ void dt_mpi_escape_install(void)
 {
     install_for_4();
     install_for_5();
+    end_loops_early();
 }
 
 int dt_mpi_guard(int (*call)(void *arguments), void *arguments)

@@ -25,6 +25,16 @@ static void test_abort(int code, bool report)
 
 __attribute__((visibility("default"))) ess_t orte_ess = {.abort = test_abort};
 
+static int event_flag;
+
+__attribute__((visibility("default"))) int opal_progress_set_event_flag(int flag);
+
+int opal_progress_set_event_flag(int flag)
+{
+    event_flag = flag;
+    return 0;
+}
+
 static int call_that_works(void *arguments)
 {
     return *(int *)arguments;
@@ -47,6 +57,13 @@ static void test_mpi_escape_outside_of_a_guarded_call_does_as_before(void **stat
     assert_int_equal(dt_mpi_has_escaped(), 0);
 }
 
+/* Once, 1, and without waiting, 2: libevent's. */
+static void test_mpi_escape_event_loop_ends_after_a_round(void **state)
+{
+    (void)state;
+    assert_int_equal(event_flag, 1 | 2);
+}
+
 static void test_mpi_escape_from_a_guarded_call_comes_back_and_mpi_is_left_alone(void **state)
 {
     (void)state;
@@ -64,6 +81,7 @@ static void test_mpi_escape_from_a_guarded_call_comes_back_and_mpi_is_left_alone
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mpi_escape_event_loop_ends_after_a_round),
         cmocka_unit_test(test_mpi_escape_outside_of_a_guarded_call_does_as_before),
         cmocka_unit_test(test_mpi_escape_from_a_guarded_call_comes_back_and_mpi_is_left_alone),
     };
