@@ -16,7 +16,7 @@
 
 typedef struct model {
     dtrain_param_t params[MOST];
-    char names[MOST][8];
+    char names[MOST][16];
     int64_t counts[MOST];
     dt_grad_layout_t layout;
     int32_t order[MOST];
