@@ -106,7 +106,7 @@ static void declare(training_t *training, const options_t *options)
 {
     model_t *model = &training->model;
     dtrain_param_t params[2 * LAYERS_MAX];
-    char names[2 * LAYERS_MAX][16];
+    char names[2 * LAYERS_MAX][24];
     int64_t shapes[2 * LAYERS_MAX];
     for (int i = 0; i < 2 * model->layer_count; i++) {
         const layer_t *layer = &model->layers[i / 2];

@@ -9,7 +9,7 @@
 #define PARAMS 5
 
 static const int64_t counts[PARAMS] = {60000, 17, 1, 9000, 4096};
-static char names[PARAMS][8];
+static char names[PARAMS][16];
 static int rank, size;
 
 static float value(int r, int step, int index, int64_t element)

@@ -113,8 +113,8 @@ static void leave_one_waiting(engine_rank_t *self)
         ENGINE_OK(self, engine_submit(self, &op, &handle));
         do {
             dt_flight_read_position(self->runtime->flight.board, &position);
-        } while (position.counts[DT_FLIGHT_SUBMITTED] < 2);
-        ENGINE_TEXT(self, position.last[DT_FLIGHT_SUBMITTED].name, "alone");
+        } while (strcmp(position.last[DT_FLIGHT_SUBMITTED].name, "alone") != 0);
+        ENGINE_CHECK(self, position.counts[DT_FLIGHT_SUBMITTED] == 2);
         ENGINE_TEXT(self, position.last[DT_FLIGHT_AGREED].name, "before");
     }
     engine_meet(self);
