@@ -5,7 +5,6 @@
 
 #include "comm/mpi/mpi_bootstrap.h"
 
-/* Fails on all ranks alike, but for a timeout. */
 /*
  * Once there is a detector, though without its thread: as dt_mpi_watch_finish until the deadline,
  * and fails with the detector's news, which are the same on all ranks: MPI alone does not say which
@@ -14,6 +13,7 @@
 dtrain_status_t dt_mpi_detect_finish(dt_mpi_bootstrap_t *self, MPI_Request *request,
                                      const char *what);
 
+/* Fails on all ranks alike, but for a timeout. */
 dtrain_status_t dt_mpi_detect_join(dt_mpi_bootstrap_t *self, int share_sockets);
 
 #endif
