@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """test_page.py PAGE COUNT COMPILE-COMMAND … -- RUN-COMMAND …
 
-Takes every program out of a page, each followed by what it prints, compiles it and runs it. The
-lines may come in any order. There are COUNT programs or more: a page
-of another form would have none."""
+Takes every program out of a page, each followed by what it prints, compiles it and runs it. Each
+rank prints into a file of its own, since a launcher may mix pieces of lines; the lines of all may
+come in any order. There are COUNT programs or more: a page of another form would have none."""
 
+import glob
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 PAGE = sys.argv[1]
 SPLIT = sys.argv.index("--")
 COMPILE, RUN = sys.argv[3:SPLIT], sys.argv[SPLIT + 1:]
+INTO_FILE = ["sh", "-c", 'exec "$0" >"$(mktemp printed.XXXXXX)"']
 
 
 def programs():
@@ -28,6 +30,15 @@ def programs():
         yield title, code[0], prints[0]
 
 
+def take_printed(folder):
+    text = ""
+    for path in glob.glob(os.path.join(folder, "printed.*")):
+        with open(path, encoding="utf-8") as file:
+            text += file.read()
+        os.remove(path)
+    return text
+
+
 def check(title, code, prints, folder):
     source, program = os.path.join(folder, "program.c"), os.path.join(folder, "program")
     with open(source, "w", encoding="utf-8") as file:
@@ -36,10 +47,10 @@ def check(title, code, prints, folder):
                            for part in COMPILE], stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{title}: does not compile:\n{done.stderr}")
-    done = subprocess.run([*RUN, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, cwd=folder)
-    if done.returncode != 0 or sorted(done.stdout.split("\n")) != sorted(prints.split("\n")):
-        sys.exit(f"{title}: status {done.returncode}, printed\n{done.stdout}not\n{prints}"
+    done = subprocess.run([*RUN, *INTO_FILE, program], stderr=subprocess.PIPE, text=True, cwd=folder)
+    printed = take_printed(folder)
+    if done.returncode != 0 or sorted(printed.splitlines()) != sorted(prints.splitlines()):
+        sys.exit(f"{title}: status {done.returncode}, printed\n{printed}not\n{prints}"
                  f"stderr:\n{done.stderr}")
     print(f"{title}: ok")
 
