@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """summarize.py FOLDER - adds up what tests/run.sh did.
 
-FOLDER holds one <phase>.xml a run of ctest (its JUnit output) and two lists of lines
-"phase<TAB>text": failed.txt, phases that did not get as far as their tests, and skipped.txt.
-Prints every skipped test with its reason and every failed one with the end of its output; the
-last line is "N passed, N failed, N skipped". Exit status 1 when anything failed or nothing ran.
+FOLDER holds one <phase>.xml a run of ctest (its JUnit output), <phase>.again.xml for a second run
+of its failed tests, and two lists of lines "phase<TAB>text": failed.txt, phases that did not get as
+far as their tests, and skipped.txt. A test that passed the second time is unsteady: it counts as
+passed while there are no more than two of them.
+Prints every skipped test with its reason and every unsteady or failed one with the end of its
+output; the last line is "N passed, N failed, N skipped". Exit status 1 when anything failed or
+nothing ran.
 """
 
 import os
@@ -13,6 +16,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 TAIL_LINES = 40
+MOST_UNSTEADY = 2
 # CMocka's own skips, inside a program that passes.
 CMOCKA_SKIPPED = re.compile(r"^\[\s+SKIPPED \] (\w+)$", re.M)
 
@@ -45,8 +49,9 @@ def cmocka_skips(output):
 
 class Totals:
     def __init__(self):
-        self.passed = 0
+        self.passed = []  # name
         self.failed = []  # (name, lines)
+        self.unsteady = []  # (name, lines) of the run that failed
         self.skipped = []  # (name, reason)
 
     def add_case(self, phase, case):
@@ -59,12 +64,17 @@ class Totals:
             reason = failure.get("message") if failure is not None else "not run"
             self.failed.append((name, tail(output, TAIL_LINES) + [reason or "failed"]))
         else:
-            self.passed += 1
+            self.passed.append(name)
             for inner, reason in cmocka_skips(output):
                 self.skipped.append((f"{name}, case {inner}", reason))
 
-    def add_run(self, path):
-        phase = os.path.basename(path)[:-len(".xml")]
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.unsteady += other.unsteady
+        self.skipped += other.skipped
+
+    def add_run(self, phase, path):
         try:
             cases = ElementTree.parse(path).getroot().findall("testcase")
         except ElementTree.ParseError as error:
@@ -75,12 +85,35 @@ class Totals:
         for case in cases:
             self.add_case(phase, case)
 
+    def add_second_run(self, again):
+        self.unsteady = [test for test in self.failed if test[0] in again.passed]
+        self.failed = [test for test in self.failed if test[0] not in again.passed]
+        self.passed += [name for name, _ in self.unsteady]
+
+
+def totals_of_phase(folder, phase):
+    totals = Totals()
+    totals.add_run(phase, os.path.join(folder, f"{phase}.xml"))
+    second = os.path.join(folder, f"{phase}.again.xml")
+    if os.path.exists(second):
+        again = Totals()
+        again.add_run(phase, second)
+        totals.add_second_run(again)
+    return totals
+
 
 def read_list(path):
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as file:
         return [tuple(line.rstrip("\n").split("\t", 1)) for line in file]
+
+
+def show(what, tests):
+    for name, lines in tests:
+        print(f"{what} {name}")
+        for line in lines:
+            print(f"    {line}")
 
 
 def main():
@@ -90,19 +123,22 @@ def main():
     folder = sys.argv[1]
     totals = Totals()
     for name in sorted(os.listdir(folder)):
-        if name.endswith(".xml"):
-            totals.add_run(os.path.join(folder, name))
+        if name.endswith(".xml") and not name.endswith(".again.xml"):
+            totals.add(totals_of_phase(folder, name[:-len(".xml")]))
+    if len(totals.unsteady) > MOST_UNSTEADY:
+        unsteady = [name for name, _ in totals.unsteady]
+        totals.passed = [name for name in totals.passed if name not in unsteady]
+        totals.failed += totals.unsteady
+        totals.unsteady = []
     totals.failed += [(phase, [text]) for phase, text in read_list(f"{folder}/failed.txt")]
     totals.skipped += read_list(f"{folder}/skipped.txt")
 
     for name, reason in totals.skipped:
         print(f"SKIPPED {name}: {reason}")
-    for name, lines in totals.failed:
-        print(f"FAILED {name}")
-        for line in lines:
-            print(f"    {line}")
-    print(f"{totals.passed} passed, {len(totals.failed)} failed, {len(totals.skipped)} skipped")
-    return 1 if totals.failed or totals.passed == 0 else 0
+    show("UNSTEADY (passed when run again)", totals.unsteady)
+    show("FAILED", totals.failed)
+    print(f"{len(totals.passed)} passed, {len(totals.failed)} failed, {len(totals.skipped)} skipped")
+    return 1 if totals.failed or not totals.passed else 0
 
 
 if __name__ == "__main__":
