@@ -61,6 +61,9 @@ def check_reader(reader, path, size, how):
 def main():
     launch, flavor, launcher, ranks, program, how, reader = sys.argv[1:]
     size = int(ranks)
+    if flavor != "openmpi" and how == "kill":
+        print("skipped: this launcher ends the other ranks at once when one goes down")
+        sys.exit(77)
     with tempfile.TemporaryDirectory(prefix="dtrain-flight-") as folder:
         subprocess.run([launch, flavor, launcher, ranks, program, how, folder], check=how in ("call", "signal"),
                        timeout=50)
