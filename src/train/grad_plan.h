@@ -37,4 +37,15 @@ dtrain_status_t dt_grad_plan_make(dt_grad_plan_t *plan, const dt_grad_layout_t *
                                   const int32_t *order, const dt_grad_policy_t *policy);
 void dt_grad_plan_free(dt_grad_plan_t *plan); /* nothing for one of zeros */
 
+/* The run's elements of the space: the first, and one past the last. */
+static inline int64_t dt_grad_run_begin(const dt_grad_run_t *run)
+{
+    return run->first_block * DT_NORM_BLOCK;
+}
+
+static inline int64_t dt_grad_run_end(const dt_grad_run_t *run)
+{
+    return (run->first_block + run->num_blocks) * DT_NORM_BLOCK;
+}
+
 #endif

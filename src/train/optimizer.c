@@ -310,8 +310,8 @@ static dtrain_status_t make_parts(dtrain_optimizer_t *optimizer)
         dt_optimizer_part_t *part = &optimizer->parts[i];
         const dt_grad_run_t *run = &set->plan.runs[i];
         const dt_grad_region_t *region = dt_grad_region_of(&set->layout, run->first_block);
-        part->begin = run->first_block * DT_NORM_BLOCK;
-        part->end = (run->first_block + run->num_blocks) * DT_NORM_BLOCK;
+        part->begin = dt_grad_run_begin(run);
+        part->end = dt_grad_run_end(run);
         if (optimizer->is_sharded)
             dt_gradset_share(set, i, set->talk.rank, &part->begin, &part->end);
         part->dtype = region->param_dtype == DTRAIN_DTYPE_F64 ? DTRAIN_DTYPE_F64 : DTRAIN_DTYPE_F32;

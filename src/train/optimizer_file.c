@@ -195,10 +195,8 @@ static int make_whole(const dtrain_optimizer_t *optimizer, int run, dt_optimizer
 {
     const dt_grad_run_t *blocks = &optimizer->set->plan.runs[run];
     const dt_optimizer_part_t *part = &optimizer->parts[run];
-    *whole =
-        (dt_optimizer_part_t){.begin = blocks->first_block * DT_NORM_BLOCK,
-                              .end = (blocks->first_block + blocks->num_blocks) * DT_NORM_BLOCK,
-                              .dtype = part->dtype};
+    *whole = (dt_optimizer_part_t){
+        .begin = dt_grad_run_begin(blocks), .end = dt_grad_run_end(blocks), .dtype = part->dtype};
     int has_master = part->master != NULL;
     size_t bytes = dt_optimizer_deal_out(optimizer, whole, has_master, NULL);
     whole->memory = dt_calloc(1, bytes + 1);

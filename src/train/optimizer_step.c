@@ -116,9 +116,8 @@ static dtrain_status_t begin_gather(dtrain_optimizer_t *optimizer, int run)
                               .ndim = 2,
                               .name = part->name,
                               .in = values + dt_grad_param_offset(region, part->begin),
-                              .out =
-                                  optimizer->memory +
-                                  dt_grad_param_offset(region, blocks->first_block * DT_NORM_BLOCK),
+                              .out = optimizer->memory +
+                                     dt_grad_param_offset(region, dt_grad_run_begin(blocks)),
                               .shape = shape,
                               .dtype = region->param_dtype};
     dtrain_options_t options = {
@@ -133,8 +132,8 @@ static void take_gathered(dtrain_optimizer_t *optimizer, int run)
 {
     const dt_optimizer_part_t *part = &optimizer->parts[run];
     const dt_grad_run_t *blocks = &optimizer->set->plan.runs[run];
-    copy_own(optimizer, blocks->first_block * DT_NORM_BLOCK, part->begin, 1);
-    copy_own(optimizer, part->end, (blocks->first_block + blocks->num_blocks) * DT_NORM_BLOCK, 1);
+    copy_own(optimizer, dt_grad_run_begin(blocks), part->begin, 1);
+    copy_own(optimizer, part->end, dt_grad_run_end(blocks), 1);
 }
 
 /* ---- The step ------------------------------------------------------------------------------ */

@@ -1,0 +1,52 @@
+/*
+ * course.h - the course of a training, which is the same whatever computes: data, batches, epochs.
+ * A trainer's own part stands behind four functions.
+ */
+#ifndef MLP_COURSE_H
+#define MLP_COURSE_H
+
+#include <dtrain/dtrain.h>
+
+#include "dataset.h"
+#include "error.h"
+#include "options.h"
+#include "report.h"
+
+typedef struct course {
+    options_t options;
+    int rank, ranks;
+    dataset_t data;
+    dtrain_sampler_t *train; /* the training set, in another order each epoch */
+    dtrain_sampler_t *test;  /* the test set, in its own */
+    int64_t batches;         /* of an epoch */
+    int64_t steps_total;
+    int64_t steps_done; /* the course counts them */
+} course_t;
+
+/* All return 0, or -1 with a text. */
+typedef struct course_ops {
+    /* Trains on the next batch. Adds the step's samples, and what is known of its communication. */
+    int (*step)(void *trainer, timing_t *timing, mlp_error_t *error);
+    /* After an epoch's last step: all of it is computed; this rank's part of the loss. */
+    int (*finish)(void *trainer, double *loss, timing_t *timing, mlp_error_t *error);
+    /* Of this rank's part of the test set: how many are recognised. */
+    int (*count)(void *trainer, int64_t *correct, mlp_error_t *error);
+    /* Of all parameters; CHECKSUM_START begins it. */
+    int (*checksum)(void *trainer, uint64_t *checksum, mlp_error_t *error);
+} course_ops_t;
+
+/*
+ * What a rank does alone: loads the data of course->options, and makes the samplers. *rows: samples
+ * that the rank gets at most at once, of a batch or, of the test set, `evaluation_rows`.
+ */
+int course_load(course_t *course, int evaluation_rows, int *rows, mlp_error_t *error);
+void course_unload(course_t *course); /* nothing for zeros */
+
+/* Half a cosine, from the peak to 0. */
+double course_learning_rate(const course_t *course);
+
+/* Trains, and tells the user on rank 0. Collective. *result is complete, but not printed. */
+int course_run(course_t *course, const course_ops_t *ops, void *trainer, result_t *result,
+               mlp_error_t *error);
+
+#endif
