@@ -6,20 +6,12 @@
 #include <string.h>
 
 #include "check.h"
+#include "test_random.h"
 
 #define TENSORS 24
 #define RANKS_MAX 8
 
 static int rank, size;
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 static int count_of(int tensor)
 {
@@ -32,7 +24,7 @@ static void fill(int tensor, int r, float *values)
 {
     uint64_t state = (uint64_t)(tensor * 100 + r);
     for (int i = 0; i < count_of(tensor); i++) {
-        uint64_t random = next_random(&state);
+        uint64_t random = test_random(&state);
         values[i] = (float)ldexp((double)(int32_t)random, (int)(random >> 32) % 40 - 50);
     }
 }
@@ -81,7 +73,7 @@ static void run(uint64_t seed, int in_flight, int use_library_memory)
     dtrain_handle_t handles[TENSORS];
     float *values[TENSORS];
     uint64_t state = in_flight == TENSORS ? seed + (uint64_t)rank : seed;
-    int start = (int)(next_random(&state) % TENSORS), step = next_random(&state) % 2 ? 5 : 7;
+    int start = (int)(test_random(&state) % TENSORS), step = test_random(&state) % 2 ? 5 : 7;
     for (int i = 0; i < TENSORS; i++) {
         int t = (start + i * step) % TENSORS;
         size_t bytes = (size_t)count_of(t) * sizeof(float);

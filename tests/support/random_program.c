@@ -3,12 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "test_random.h"
+
 uint64_t random_below(uint64_t *seed, uint64_t n)
 {
-    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return (z ^ z >> 31) % n;
+    return test_random(seed) % n;
 }
 
 /* Where the program stands while it is drawn. */

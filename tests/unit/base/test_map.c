@@ -10,6 +10,7 @@
 
 #include "base/map.h"
 #include "base/memory.h"
+#include "test_random.h"
 
 #define NUM_KEYS 400
 #define NUM_STEPS 40000
@@ -44,12 +45,6 @@ static void name_entry(entry_t *entry, int number)
     entry->length = (size_t)snprintf(entry->key, sizeof entry->key, "key.%d", number);
 }
 
-static uint32_t next_random(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
 static void check_against_model(const dt_map_t *map, entry_t *entries)
 {
     size_t count = 0;
@@ -71,14 +66,14 @@ static void check_against_model(const dt_map_t *map, entry_t *entries)
 }
 
 /* A few keys in a table of few slots collide all the time; many make it grow. */
-static void run_random_operations(int num_keys, uint32_t seed)
+static void run_random_operations(int num_keys, uint64_t seed)
 {
     static entry_t entries[NUM_KEYS];
     dt_map_t map = {0};
     for (int i = 0; i < NUM_KEYS; i++)
         name_entry(&entries[i], i);
     for (int step = 0; step < NUM_STEPS; step++) {
-        entry_t *entry = &entries[next_random(&seed) % (uint32_t)num_keys];
+        entry_t *entry = &entries[test_random(&seed) % (uint64_t)num_keys];
         if (entry->is_in)
             assert_ptr_equal(dt_map_remove(&map, entry->key, entry->length), entry);
         else

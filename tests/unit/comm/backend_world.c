@@ -9,6 +9,8 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "samples.h"
+#include "test_random.h"
 
 /* Bytes around buffers that nothing may write to. */
 #define GUARD 64
@@ -49,18 +51,10 @@ typedef struct member {
     char why[512];
 } member_t;
 
-uint64_t backend_random(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
-
 static uint64_t hash(const backend_world_t *world, int a, int b, int c)
 {
     uint64_t state = world->seed * 1000003 + (uint64_t)((a * 64 + b) * 64 + c);
-    return backend_random(&state);
+    return test_random(&state);
 }
 
 static int complain(member_t *member, const char *what, int index)
@@ -146,39 +140,16 @@ static int64_t place_of(const backend_world_t *world, const backend_task_t *task
     return place;
 }
 
-/* Small whole numbers of any type, and for floats parts of them, so that the order shows. */
-static void fill_value(uint8_t *at, dtrain_dtype_t dtype, uint64_t random)
-{
-    float single = (float)(int32_t)random * 3e-6F * (float)(1 + (random >> 40) % 1000);
-    double value = single * 1.1;
-    uint32_t bits;
-    memcpy(&bits, &single, sizeof bits);
-    uint16_t half =
-        dtype == DTRAIN_DTYPE_BF16 ? (uint16_t)(bits >> 16) : (uint16_t)(random & 0xbfff);
-    if (dtype == DTRAIN_DTYPE_F64)
-        memcpy(at, &value, sizeof value);
-    else if (dtype == DTRAIN_DTYPE_F32)
-        memcpy(at, &single, sizeof single);
-    else if (dtype == DTRAIN_DTYPE_BF16 || dtype == DTRAIN_DTYPE_F16)
-        memcpy(at, &half, sizeof half);
-    else if (dtype == DTRAIN_DTYPE_BOOL)
-        *at = random % 3 == 0;
-    else
-        memcpy(at, &random, dt_dtype_size(dtype));
-}
-
 /* The whole input of a rank of the set. */
 static uint8_t *make_input(const backend_world_t *world, const backend_task_t *task, int index,
                            int rank)
 {
     size_t element = dt_dtype_size(task->dtype);
     int64_t count = in_count(world, task, index, rank);
-    uint64_t state = hash(world, index, rank, 1);
     uint8_t *input = malloc((size_t)count * element + 1);
     if (!input)
         abort();
-    for (int64_t i = 0; i < count; i++)
-        fill_value(input + (size_t)i * element, task->dtype, backend_random(&state));
+    sample_values(input, count, task->dtype, hash(world, index, rank, 1));
     return input;
 }
 
@@ -517,7 +488,7 @@ static void run_interleaved(member_t *members, int size, uint64_t seed)
     for (int rank = 0; rank < size; rank++)
         open_member(&members[rank]);
     for (; left > 0 && !*members->failed && calls < CALLS_MAX; calls++) {
-        uint64_t choice = backend_random(&seed);
+        uint64_t choice = test_random(&seed);
         member_t *member = &members[(choice >> 32) % (uint64_t)size];
         if (member->num_left > 0)
             act_once(member, choice & 0xffffffff);
@@ -538,7 +509,7 @@ static void *run_alone(void *context)
     open_member(member);
     while (member->num_left > 0 && !*member->failed) {
         for (int i = 0; i < 4; i++)
-            act_once(member, backend_random(&random));
+            act_once(member, test_random(&random));
         sched_yield();
     }
     close_member(member);
@@ -610,14 +581,14 @@ backend_task_t backend_any_task(const backend_world_t *world, int64_t longest, u
 {
     static const dtrain_dtype_t dtypes[] = {DTRAIN_DTYPE_F32, DTRAIN_DTYPE_F64, DTRAIN_DTYPE_BF16,
                                             DTRAIN_DTYPE_U8,  DTRAIN_DTYPE_I32, DTRAIN_DTYPE_F32};
-    uint64_t choice = backend_random(random);
+    uint64_t choice = test_random(random);
     uint64_t most = choice % 3 == 0 ? (uint64_t)longest : 1 + (uint64_t)longest / 40;
     backend_task_t task = {.kind = (dt_collective_kind_t)(1 + (choice >> 4) % 6)};
     task.dtype = dtypes[(choice >> 8) % 6];
     task.op = (choice >> 12) % 4 == 0 ? DTRAIN_OP_MAX : DTRAIN_OP_SUM;
     task.set = (int)((choice >> 16) % (uint64_t)(world->num_sets + 1));
     task.root = (int)((choice >> 24) % (uint64_t)set_size(world, &task));
-    task.longest = (int64_t)(backend_random(random) % (most + 1));
+    task.longest = (int64_t)(test_random(random) % (most + 1));
     task.place = (backend_place_t)((choice >> 32) % 3);
     task.in_place = (int)((choice >> 40) % 3) - 1;
     return task;

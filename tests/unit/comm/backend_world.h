@@ -58,8 +58,6 @@ struct backend_world {
     void *rest;          /* written: buffers that backends may still use, after a run that failed */
 };
 
-uint64_t backend_random(uint64_t *state);
-
 /* A task of any kind among the world's ranks or a set's, of no more than `longest` elements. */
 backend_task_t backend_any_task(const backend_world_t *world, int64_t longest, uint64_t *random);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "test_random.h"
 
 typedef struct borrowed {
     int is_used, is_send;
@@ -21,14 +22,6 @@ typedef struct jitter_p2p {
     borrowed_t *borrowed;
     size_t capacity;
 } jitter_p2p_t;
-
-uint64_t jitter_random(uint64_t *state)
-{
-    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
 
 static uint64_t sum_of(const borrowed_t *borrowed)
 {
@@ -105,7 +98,7 @@ static dtrain_status_t jitter_test(dt_p2p_t *p2p, dt_p2p_request_t *request)
         return DTRAIN_OK;
     if (jitter->tests_left >= 0 && jitter->tests_left-- == 0)
         return dt_fail(DTRAIN_ERR_COMMUNICATION, "the cable was pulled");
-    if (jitter_random(&jitter->random) % 3 == 0)
+    if (test_random(&jitter->random) % 3 == 0)
         return DTRAIN_IN_PROGRESS;
     borrowed_t *borrowed = &jitter->borrowed[request->word[0] - 1];
     dtrain_status_t status = jitter->inner->ops->test(jitter->inner, &borrowed->request);

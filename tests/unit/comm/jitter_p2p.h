@@ -27,7 +27,4 @@ typedef struct jitter_report {
 dt_p2p_t *jitter_p2p_create(dt_p2p_t *inner, uint64_t seed, int64_t fail_after,
                             jitter_report_t *report);
 
-/* The next of a sequence of random numbers. */
-uint64_t jitter_random(uint64_t *state);
-
 #endif

@@ -1,6 +1,5 @@
 #include "ring_world.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -10,6 +9,8 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "comm/loopback/loopback.h"
+#include "samples.h"
+#include "test_random.h"
 
 /* Bytes around buffers that nothing may write to. */
 #define GUARD 64
@@ -77,44 +78,6 @@ static int guards_hold(const uint8_t *buffer, size_t bytes)
     return hold;
 }
 
-/* Values of a wide range, without NaN or infinity, so that the order of additions shows. */
-static void fill_value(uint8_t *at, dtrain_dtype_t dtype, uint64_t random)
-{
-    double value = (double)(int32_t)random * ldexp(1, (int)(random >> 32) % 24 - 40);
-    float single = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &single, sizeof bits);
-    uint16_t bf16 = (uint16_t)(bits >> 16);
-    uint16_t f16 = (uint16_t)(random & 0xbfff);
-    uint8_t truth = random % 3 ? 0 : (uint8_t)(random >> 8);
-    switch (dtype) {
-    case DTRAIN_DTYPE_F64:
-        memcpy(at, &value, sizeof value);
-        break;
-    case DTRAIN_DTYPE_F32:
-        memcpy(at, &single, sizeof single);
-        break;
-    case DTRAIN_DTYPE_BF16:
-        memcpy(at, &bf16, sizeof bf16);
-        break;
-    case DTRAIN_DTYPE_F16:
-        memcpy(at, &f16, sizeof f16);
-        break;
-    case DTRAIN_DTYPE_BOOL:
-        *at = truth;
-        break;
-    default:
-        memcpy(at, &random, dt_dtype_size(dtype));
-        break;
-    }
-}
-
-static void fill_input(const ring_task_t *task, uint8_t *in, uint64_t seed)
-{
-    for (int64_t i = 0; i < task->count; i++)
-        fill_value(in + (size_t)i * dt_dtype_size(task->dtype), task->dtype, jitter_random(&seed));
-}
-
 static uint64_t input_seed(const run_t *run, int rank, int task)
 {
     return run->world->seed * 1000003 + (uint64_t)(rank * RING_WORLD_TASKS_MAX + task);
@@ -128,7 +91,7 @@ static void make_item(run_t *run, int rank, int index)
     item->status = DTRAIN_IN_PROGRESS;
     if (!is_receiver) {
         item->in = make_buffer(bytes_of(task));
-        fill_input(task, item->in, input_seed(run, rank, index));
+        sample_values(item->in, task->count, task->dtype, input_seed(run, rank, index));
     }
     if (is_receiver || task->buffers == RING_SEPARATE)
         item->out = make_buffer(bytes_of(task));
@@ -187,7 +150,7 @@ static int run_interleaved(run_t *run)
     int num_left = size * run->num_tasks;
     uint64_t random = run->world->seed;
     for (int64_t calls = 0; num_left > 0; calls++) {
-        uint64_t choice = jitter_random(&random);
+        uint64_t choice = test_random(&random);
         int rank = (int)(choice % (uint64_t)size);
         int index = (int)((choice >> 32) % (uint64_t)run->num_tasks);
         if (calls == CALLS_MAX)
@@ -259,12 +222,12 @@ static uint8_t *make_expected(const run_t *run, int index)
     uint8_t *inputs[RING_WORLD_MAX];
     uint8_t *expected = make_buffer(bytes_of(task));
     if (task->kind == DT_BROADCAST) {
-        fill_input(task, expected, input_seed(run, task->root, index));
+        sample_values(expected, task->count, task->dtype, input_seed(run, task->root, index));
         return expected;
     }
     for (int rank = 0; rank < run->world->size; rank++) {
         inputs[rank] = make_buffer(bytes_of(task));
-        fill_input(task, inputs[rank], input_seed(run, rank, index));
+        sample_values(inputs[rank], task->count, task->dtype, input_seed(run, rank, index));
     }
     dt_reduction_t reduction = reduction_of(run, task);
     if (task->count > 0)
@@ -286,7 +249,8 @@ static int check_item(run_t *run, int rank, int index, const uint8_t *expected)
         return complain(run, "written outside a buffer", rank, index);
     if (item->in && item->piece.out != item->in) {
         uint8_t *original = make_buffer(bytes);
-        fill_input(&run->tasks[index], original, input_seed(run, rank, index));
+        sample_values(original, run->tasks[index].count, run->tasks[index].dtype,
+                      input_seed(run, rank, index));
         int is_same = memcmp(original, item->in, bytes) == 0;
         free_buffer(original);
         if (!is_same)

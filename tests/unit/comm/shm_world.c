@@ -1,6 +1,5 @@
 #include "shm_world.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -13,6 +12,8 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "samples.h"
+#include "test_random.h"
 
 /* Bytes around buffers that nothing may write to. */
 #define GUARD 64
@@ -51,14 +52,6 @@ typedef struct member {
     char why[512];
 } member_t;
 
-uint64_t shm_random(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
-
 static int complain(member_t *member, const char *what, int index)
 {
     const shm_task_t *task = &member->tasks[index];
@@ -78,44 +71,15 @@ static int complain(member_t *member, const char *what, int index)
 
 /* ---- Inputs ------------------------------------------------------------------------------ */
 
-/* Values of a wide range, without NaN or infinity, so that the order of additions shows. */
-static void fill_value(uint8_t *at, dtrain_dtype_t dtype, uint64_t random)
-{
-    double value = (double)(int32_t)random * ldexp(1, (int)(random >> 32) % 24 - 40);
-    float single = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &single, sizeof bits);
-    uint16_t bf16 = (uint16_t)(bits >> 16);
-    uint16_t f16 = (uint16_t)(random & 0xbfff);
-    switch (dtype) {
-    case DTRAIN_DTYPE_F64:
-        memcpy(at, &value, sizeof value);
-        break;
-    case DTRAIN_DTYPE_F32:
-        memcpy(at, &single, sizeof single);
-        break;
-    case DTRAIN_DTYPE_BF16:
-        memcpy(at, &bf16, sizeof bf16);
-        break;
-    case DTRAIN_DTYPE_F16:
-        memcpy(at, &f16, sizeof f16);
-        break;
-    default:
-        memcpy(at, &random, dt_dtype_size(dtype));
-        break;
-    }
-}
-
 /* A rank's whole input of a task. */
 static uint8_t *make_vector(const shm_world_t *world, const shm_task_t *task, int index, int rank)
 {
     size_t element = dt_dtype_size(task->dtype);
     uint8_t *vector = malloc((size_t)task->count * element + 1);
-    uint64_t state = world->seed * 1000003 + (uint64_t)(rank * SHM_WORLD_TASKS_MAX + index);
+    uint64_t seed = world->seed * 1000003 + (uint64_t)(rank * SHM_WORLD_TASKS_MAX + index);
     if (!vector)
         abort();
-    for (int64_t i = 0; i < task->count; i++)
-        fill_value(vector + (size_t)i * element, task->dtype, shm_random(&state));
+    sample_values(vector, task->count, task->dtype, seed);
     return vector;
 }
 
@@ -209,9 +173,9 @@ static void make_cut(member_t *member, int index, int piece, uint64_t *random)
     size_t bytes = (size_t)cut->count * dt_dtype_size(task->dtype);
     int is_receiver = task->kind == DT_BROADCAST && task->root != member->rank;
     int in_place = task->buffers == SHM_IN_PLACE ||
-                   (task->buffers == SHM_ANY_BUFFERS && shm_random(random) % 2);
-    cut->in_library = !is_private(member, index, piece, 0, shm_random(random));
-    cut->out_library = !is_private(member, index, piece, 1, shm_random(random));
+                   (task->buffers == SHM_ANY_BUFFERS && test_random(random) % 2);
+    cut->in_library = !is_private(member, index, piece, 0, test_random(random));
+    cut->out_library = !is_private(member, index, piece, 1, test_random(random));
     if (!is_receiver)
         cut->in = make_buffer(member, bytes, cut->in_library);
     if (is_receiver || (!in_place && task->buffers != SHM_NO_OUTPUT))
@@ -240,7 +204,7 @@ static void make_item(member_t *member, int index)
     for (int i = 0; i < n; i++) {
         cut_t *cut = &item->cuts[i];
         int64_t left = task->count - begin;
-        int64_t some = (int64_t)(shm_random(&cuts) % (uint64_t)(2 * (left / (n - i)) + 2));
+        int64_t some = (int64_t)(test_random(&cuts) % (uint64_t)(2 * (left / (n - i)) + 2));
         cut->begin = begin;
         cut->count = i == n - 1 || some > left ? left : some;
         make_cut(member, index, i, &places);
@@ -426,7 +390,7 @@ static void run_alone(member_t *member)
     open_member(member);
     while (member->num_left > 0 && !has_failed(member)) {
         for (int i = 0; i < 4 && member->result == 0; i++)
-            act_once(member, shm_random(&random));
+            act_once(member, test_random(&random));
         sched_yield();
     }
     close_member(member);
@@ -441,7 +405,7 @@ static void run_interleaved(member_t *members, int size, uint64_t seed)
     for (int rank = 0; rank < size; rank++)
         open_member(&members[rank]);
     for (; left > 0 && !failed && calls < CALLS_MAX; calls++) {
-        uint64_t choice = shm_random(&seed);
+        uint64_t choice = test_random(&seed);
         member_t *member = &members[(choice >> 32) % (uint64_t)size];
         if (member->num_left == 0)
             continue;

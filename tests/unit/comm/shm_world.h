@@ -70,8 +70,6 @@ struct shm_world {
     char why[512];                /* written: what was wrong, "" if nothing */
 };
 
-uint64_t shm_random(uint64_t *state);
-
 /* Runs tasks that are all in flight at once. 0, or -1 and the reason in `why`. */
 int shm_world_run(shm_world_t *world, const shm_task_t *tasks, int num_tasks);
 

@@ -12,6 +12,7 @@
 #include "comm/loopback/loopback.h"
 #include "comm/ring/ring.h"
 #include "jitter_p2p.h"
+#include "test_random.h"
 
 typedef struct fixture {
     backend_world_t world;
@@ -106,9 +107,9 @@ static void run_many(int has_threads, uint64_t first, int num_seeds, int num_set
         uint64_t random = seed;
         fixture_t f;
         backend_task_t tasks[12];
-        dt_ring_tuning_t tuning = {.segment_bytes = 64 << backend_random(&random) % 6};
-        tuning.segments_in_flight = 1 + (int)(backend_random(&random) % 5);
-        tuning.direct_bytes = backend_random(&random) % 2 ? 2048 : -1;
+        dt_ring_tuning_t tuning = {.segment_bytes = 64 << test_random(&random) % 6};
+        tuning.segments_in_flight = 1 + (int)(test_random(&random) % 5);
+        tuning.direct_bytes = test_random(&random) % 2 ? 2048 : -1;
         open_world(&f, 3 + (int)(seed % 5), seed, &tuning);
         const backend_set_t sets[] = {{{2, 0}, 2, 1}, {{1, 2, 0}, 3, 2}, {{1}, 1, 255}};
         f.world.sets = sets;

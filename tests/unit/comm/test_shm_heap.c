@@ -13,6 +13,7 @@
 #include "comm/shm/shm_heap.h"
 #include "comm/shm/shm_segment.h"
 #include "shm_world.h"
+#include "test_random.h"
 
 #define PAGE DT_SHM_PAGE
 #define PAGES 4096
@@ -170,7 +171,7 @@ static void use(user_t *user, uint8_t **held, size_t *sizes, int at)
         held[at] = NULL;
         return;
     }
-    sizes[at] = 1 + (size_t)(shm_random(&user->random) % (40 * PAGE));
+    sizes[at] = 1 + (size_t)(test_random(&user->random) % (40 * PAGE));
     held[at] = dt_shm_heap_allocate(user->heap, sizes[at]);
     if (!held[at])
         return;
@@ -184,7 +185,7 @@ static void *user_main(void *context)
     uint8_t *held[HELD] = {0};
     size_t sizes[HELD];
     for (int i = 0; i < 2000; i++)
-        use(user, held, sizes, (int)(shm_random(&user->random) % HELD));
+        use(user, held, sizes, (int)(test_random(&user->random) % HELD));
     for (int i = 0; i < HELD; i++) {
         if (held[i])
             use(user, held, sizes, i);

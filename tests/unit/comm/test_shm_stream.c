@@ -6,9 +6,10 @@
 
 #include <cmocka.h>
 
-#include "base/dtype.h"
 #include "base/status.h"
+#include "samples.h"
 #include "shm_world.h"
+#include "test_random.h"
 
 /* Sizes at which a path ends, small enough for many runs: one header less, one chunk more. */
 static const dt_shm_tuning_t narrow = {
@@ -45,28 +46,20 @@ static void test_shm_allreduce_of_any_size_equals_the_reduction(void **state)
     }
 }
 
-static int has_meaning(dtrain_dtype_t dtype, dtrain_op_t op)
-{
-    dt_reduction_t reduction = {dtype, op, 1, 1, 1};
-    return dt_dtype_size(dtype) > 0 && dt_reduction_check(&reduction) == DTRAIN_OK;
-}
-
 static void test_shm_allreduce_of_any_type_and_op_equals_the_reduction(void **state)
 {
+    dt_reduction_t reductions[SAMPLE_REDUCTIONS_MAX];
+    int num_reductions = sample_reductions(reductions);
     (void)state;
     uint64_t seed = 1000;
-    for (int dtype = 1; dtype < DT_DTYPE_COUNT; dtype++) {
-        for (int op = 0; op < DT_OP_COUNT; op++) {
-            if (!has_meaning((dtrain_dtype_t)dtype, (dtrain_op_t)op))
-                continue;
-            for (int place = SHM_PRIVATE; place <= SHM_LIBRARY; place++, seed++) {
-                shm_world_t world = world_of(2 + (int)(seed % 4), seed);
-                shm_task_t task = {.count = 1009, .num_pieces = 3, .op = (dtrain_op_t)op};
-                task.dtype = (dtrain_dtype_t)dtype;
-                task.place = (shm_place_t)place;
-                task.buffers = SHM_ANY_BUFFERS;
-                run(&world, &task, 1);
-            }
+    for (int k = 0; k < num_reductions; k++) {
+        for (int place = SHM_PRIVATE; place <= SHM_LIBRARY; place++, seed++) {
+            shm_world_t world = world_of(2 + (int)(seed % 4), seed);
+            shm_task_t task = {.count = 1009, .num_pieces = 3, .op = reductions[k].op};
+            task.dtype = reductions[k].dtype;
+            task.place = (shm_place_t)place;
+            task.buffers = SHM_ANY_BUFFERS;
+            run(&world, &task, 1);
         }
     }
 }
@@ -196,9 +189,9 @@ static void test_shm_broadcast_longer_than_a_step_arrives_everywhere(void **stat
 static shm_task_t any_task(int size, uint64_t *random)
 {
     static const int64_t limits[] = {20, 70, 300, 3000, 12000};
-    uint64_t choice = shm_random(random);
+    uint64_t choice = test_random(random);
     shm_task_t task = {.dtype = DTRAIN_DTYPE_F32};
-    task.count = (int64_t)(shm_random(random) % (uint64_t)limits[choice % 5]);
+    task.count = (int64_t)(test_random(random) % (uint64_t)limits[choice % 5]);
     task.num_pieces = 1 + (int)(choice >> 8) % 4;
     task.place = (shm_place_t)((choice >> 16) % 4);
     task.buffers = (shm_buffers_t)((choice >> 24) % 3);

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "engine_world.h"
 #include "reduce/reduce.h"
+#include "test_random.h"
 
 #define TENSORS 30
 #define COUNT_MAX 9000
@@ -23,15 +24,6 @@ typedef struct tensor {
     dtrain_dtype_t dtype;
     dtrain_op_t op;
 } tensor_t;
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 /* The same on all ranks. */
 static tensor_t tensor_of(int index)
@@ -51,7 +43,7 @@ static void fill(const tensor_t *tensor, int index, int rank, char *values)
     uint64_t state = (uint64_t)(index * 1000 + rank);
     size_t element = dt_dtype_size(tensor->dtype);
     for (int i = 0; i < tensor->count; i++) {
-        uint64_t random = next_random(&state);
+        uint64_t random = test_random(&state);
         double wide = ldexp((double)(int32_t)random, (int)(random >> 32) % 40 - 50);
         float single = (float)wide;
         uint32_t bits;
@@ -101,7 +93,7 @@ static void shuffle(int *order, uint64_t seed)
     for (int i = 0; i < TENSORS; i++)
         order[i] = i;
     for (int i = TENSORS - 1; seed != 0 && i > 0; i--) {
-        int k = (int)(next_random(&seed) % (uint64_t)(i + 1));
+        int k = (int)(test_random(&seed) % (uint64_t)(i + 1));
         int swapped = order[i];
         order[i] = order[k];
         order[k] = swapped;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/fusion_plan.h"
+#include "test_random.h"
 
 #define ITEMS_MAX 200
 
@@ -131,22 +132,16 @@ static void test_fusion_plan_empty_tensors_join_a_bucket(void **state)
 /* ---- For any list
  * ---------------------------------------------------------------------------------- */
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407;
-    return *state >> 33;
-}
-
 static void make_random(list_t *list, uint64_t *random)
 {
     list->n = 0;
-    int n = (int)(next_random(random) % (ITEMS_MAX + 1));
-    int types = 1 + (int)(next_random(random) % 40); /* more than are filled at once, too */
+    int n = (int)(test_random(random) % (ITEMS_MAX + 1));
+    int types = 1 + (int)(test_random(random) % 40); /* more than are filled at once, too */
     while (list->n < n) {
-        dt_signature_t *signature = add(list, (int64_t)(next_random(random) % 2000));
-        int type = (int)(next_random(random) % (uint64_t)types);
+        dt_signature_t *signature = add(list, (int64_t)(test_random(random) % 2000));
+        int type = (int)(test_random(random) % (uint64_t)types);
         signature->prescale = 1 + type;
-        if (next_random(random) % 10 == 0)
+        if (test_random(random) % 10 == 0)
             signature->kind = DT_KIND_BROADCAST;
     }
 }
@@ -183,8 +178,8 @@ static void test_fusion_plan_of_any_list_keeps_its_rules(void **state)
     uint64_t random = 2024;
     for (int round = 0; round < 2000; round++) {
         make_random(&list, &random);
-        dt_plan_policy_t policy = {.threshold = (int64_t)(next_random(&random) % 8000),
-                                   .tensor_limit = (int64_t)(next_random(&random) % 3000)};
+        dt_plan_policy_t policy = {.threshold = (int64_t)(test_random(&random) % 8000),
+                                   .tensor_limit = (int64_t)(test_random(&random) % 3000)};
         int32_t bucket_of[ITEMS_MAX], again[ITEMS_MAX];
         bucket_t buckets[ITEMS_MAX] = {{0}};
         int num = dt_fusion_plan(list.items, list.n, &policy, bucket_of);
