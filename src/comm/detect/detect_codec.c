@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define LENGTH_AT 2
 #define EPOCH_AT 4
 
@@ -17,48 +19,34 @@ _Static_assert(DT_DETECT_HEADER_BYTES + END_BYTES + DT_DETECT_TEXT_MAX == DT_DET
 _Static_assert(ANSWER_BYTES + DT_DETECT_LINE_MAX <= END_BYTES + DT_DETECT_TEXT_MAX,
                "an end is the longest frame");
 
-static void put_u32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint32_t get_u32(const uint8_t *from)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < 4; i++)
-        value |= (uint32_t)from[i] << (8 * i);
-    return value;
-}
-
 /* Returns the payload's length. */
 static size_t encode_payload(const dt_detect_message_t *message, uint8_t *payload)
 {
     size_t length = message->text_length;
     if (message->type == DT_DETECT_BEAT)
         return 0;
-    put_u32(payload, (uint32_t)message->rank);
+    dt_put_u32(payload, (uint32_t)message->rank);
     switch (message->type) {
     case DT_DETECT_SILENCE:
-        put_u32(payload + 4, message->version);
-        put_u32(payload + 8, message->age_ms);
+        dt_put_u32(payload + 4, message->version);
+        dt_put_u32(payload + 8, message->age_ms);
         return SILENCE_BYTES;
     case DT_DETECT_LEAVING:
         payload[4] = (uint8_t)(message->is_over != 0);
         return LEAVING_BYTES;
     case DT_DETECT_ASK:
-        put_u32(payload + 4, message->number);
+        dt_put_u32(payload + 4, message->number);
         payload[8] = (uint8_t)message->what;
         return ASK_BYTES;
     case DT_DETECT_ANSWER:
-        put_u32(payload + 4, (uint32_t)message->asker);
-        put_u32(payload + 8, message->number);
+        dt_put_u32(payload + 4, (uint32_t)message->asker);
+        dt_put_u32(payload + 8, message->number);
         payload[12] = (uint8_t)(message->is_last != 0);
         length = length < DT_DETECT_LINE_MAX ? length : DT_DETECT_LINE_MAX;
         memcpy(payload + ANSWER_BYTES, message->text, length);
         return ANSWER_BYTES + length;
     default:
-        put_u32(payload + 4, (uint32_t)message->status);
+        dt_put_u32(payload + 4, (uint32_t)message->status);
         length = length < DT_DETECT_TEXT_MAX ? length : DT_DETECT_TEXT_MAX;
         memcpy(payload + END_BYTES, message->text, length);
         return END_BYTES + length;
@@ -72,7 +60,7 @@ size_t dt_detect_encode(const dt_detect_message_t *message, uint8_t frame[DT_DET
     frame[1] = 0;
     frame[LENGTH_AT] = (uint8_t)length;
     frame[LENGTH_AT + 1] = (uint8_t)(length >> 8);
-    put_u32(frame + EPOCH_AT, message->epoch);
+    dt_put_u32(frame + EPOCH_AT, message->epoch);
     return DT_DETECT_HEADER_BYTES + length;
 }
 
@@ -108,12 +96,12 @@ static void make_printable(uint8_t *text, size_t length)
 
 static int decode_answer(uint8_t *payload, size_t length, int size, dt_detect_message_t *message)
 {
-    uint32_t asker = get_u32(payload + 4);
+    uint32_t asker = dt_get_u32(payload + 4);
     if (asker >= (uint32_t)size || payload[12] > 1)
         return -1;
     make_printable(payload + ANSWER_BYTES, length - ANSWER_BYTES);
     message->asker = (int)asker;
-    message->number = get_u32(payload + 8);
+    message->number = dt_get_u32(payload + 8);
     message->is_last = payload[12];
     message->text = (const char *)payload + ANSWER_BYTES;
     message->text_length = length - ANSWER_BYTES;
@@ -124,23 +112,23 @@ static int decode_payload(uint8_t *payload, size_t length, int size, dt_detect_m
 {
     if (message->type == DT_DETECT_BEAT)
         return 0;
-    uint32_t rank = get_u32(payload);
+    uint32_t rank = dt_get_u32(payload);
     if (rank >= (uint32_t)size)
         return -1;
     message->rank = (int)rank;
     if (message->type == DT_DETECT_SILENCE) {
-        message->version = get_u32(payload + 4);
-        message->age_ms = get_u32(payload + 8);
+        message->version = dt_get_u32(payload + 4);
+        message->age_ms = dt_get_u32(payload + 8);
     } else if (message->type == DT_DETECT_LEAVING) {
         message->is_over = payload[4];
         return payload[4] <= 1 ? 0 : -1;
     } else if (message->type == DT_DETECT_ASK) {
-        message->number = get_u32(payload + 4);
+        message->number = dt_get_u32(payload + 4);
         message->what = payload[8];
     } else if (message->type == DT_DETECT_ANSWER) {
         return decode_answer(payload, length, size, message);
     } else {
-        message->status = (dtrain_status_t)(int32_t)get_u32(payload + 4);
+        message->status = (dtrain_status_t)(int32_t)dt_get_u32(payload + 4);
         make_printable(payload + END_BYTES, length - END_BYTES);
         message->text = (const char *)payload + END_BYTES;
         message->text_length = length - END_BYTES;
@@ -159,7 +147,7 @@ int dt_detect_decode(uint8_t *bytes, size_t length, int size, dt_detect_message_
     if (length < DT_DETECT_HEADER_BYTES + payload)
         return 0;
     *message = (dt_detect_message_t){.type = (dt_detect_type_t)bytes[0],
-                                     .epoch = get_u32(bytes + EPOCH_AT)};
+                                     .epoch = dt_get_u32(bytes + EPOCH_AT)};
     if (decode_payload(bytes + DT_DETECT_HEADER_BYTES, payload, size, message) != 0)
         return -1;
     return (int)(DT_DETECT_HEADER_BYTES + payload);

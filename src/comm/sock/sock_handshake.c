@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 /* The last byte is the version of what follows. */
 static const uint8_t magic[8] = {'d', 't', 'r', 'a', 'i', 'n', 's', 1};
 
@@ -12,20 +14,6 @@ static const uint8_t magic[8] = {'d', 't', 'r', 'a', 'i', 'n', 's', 1};
 
 _Static_assert(HELLO_PROOF_AT + HALF == DT_SOCK_HELLO_BYTES, "a hello is as long as its parts");
 _Static_assert(ANSWER_PROOF_AT + HALF == DT_SOCK_ANSWER_BYTES, "so is an answer");
-
-static void put_u32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint32_t get_u32(const uint8_t *from)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < 4; i++)
-        value |= (uint32_t)from[i] << (8 * i);
-    return value;
-}
 
 /* Takes as long wherever the first difference is: time must not tell how much was right. */
 static int is_equal(const uint8_t *a, const uint8_t *b, size_t length)
@@ -40,13 +28,13 @@ void dt_sock_write_hello(uint8_t hello[DT_SOCK_HELLO_BYTES], const uint8_t *secr
 {
     memset(hello, 0, DT_SOCK_HELLO_BYTES);
     memcpy(hello, magic, sizeof magic);
-    put_u32(hello + RANK_AT, (uint32_t)rank);
+    dt_put_u32(hello + RANK_AT, (uint32_t)rank);
     memcpy(hello + HELLO_PROOF_AT, secret, HALF);
 }
 
 int dt_sock_read_hello(const uint8_t hello[DT_SOCK_HELLO_BYTES], const uint8_t *secret)
 {
-    uint32_t rank = get_u32(hello + RANK_AT);
+    uint32_t rank = dt_get_u32(hello + RANK_AT);
     if (!is_equal(hello + HELLO_PROOF_AT, secret, HALF))
         return -1;
     if (memcmp(hello, magic, sizeof magic) != 0 || rank > INT32_MAX)
@@ -70,7 +58,7 @@ size_t dt_sock_write_verdict(uint8_t verdict[DT_SOCK_VERDICT_MAX], dtrain_status
                              const char *text)
 {
     size_t length = status == DTRAIN_OK ? 0 : strnlen(text, DT_ERROR_MAX);
-    put_u32(verdict, (uint32_t)status);
+    dt_put_u32(verdict, (uint32_t)status);
     memcpy(verdict + 4, text, length);
     return 4 + length;
 }
@@ -79,7 +67,7 @@ dtrain_status_t dt_sock_read_verdict(const uint8_t *verdict, size_t length)
 {
     if (length < 4 || length > DT_SOCK_VERDICT_MAX)
         return dt_fail(DTRAIN_ERR_COMMUNICATION, "rank 0 sent a verdict of %zu bytes", length);
-    int32_t status = (int32_t)get_u32(verdict);
+    int32_t status = (int32_t)dt_get_u32(verdict);
     if (status == DTRAIN_OK)
         return DTRAIN_OK;
     if (status > 0)
