@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -83,7 +84,12 @@ static void cut(int fd)
 {
     struct sock_filter drop = {.code = BPF_RET | BPF_K, .k = 0};
     const struct sock_fprog program = {.len = 1, .filter = &drop};
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+    int result = setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+    if (result != 0 && errno == EPERM) {
+        printf("skipped: this user may not tell a socket to drop what comes\n");
+        skip();
+    }
+    assert_int_equal(result, 0);
 }
 
 /* Until the peer's kernel has acknowledged all. */
