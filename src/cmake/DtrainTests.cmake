@@ -4,7 +4,9 @@ set(DT_MPIRUN ${DT_TEST_SUPPORT}/mpirun.sh)
 # The system's Python first: Debian's numpy belongs to it.
 find_program(DT_PYTHON NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(DT_PYTHON NAMES python3)
-mark_as_advanced(DT_PYTHON)
+# For the checks that the headers are C++ too.
+find_program(DT_CXX NAMES c++ g++ clang++)
+mark_as_advanced(DT_PYTHON DT_CXX)
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
     pkg_check_modules(CMOCKA IMPORTED_TARGET GLOBAL cmocka)
