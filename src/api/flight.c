@@ -9,6 +9,7 @@
 #include "api/world.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 /* Signals belong to the process, so this is global, as the world is. The handler reads what was set
  * before it was installed. */
@@ -64,18 +65,6 @@ static void *thread_main(void *argument)
     }
 }
 
-static int start_thread(dt_runtime_t *runtime)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(&watch.thread, NULL, thread_main, runtime);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!failed)
-        pthread_setname_np(watch.thread, "dtrain-flight");
-    return failed;
-}
-
 dtrain_status_t dt_flight_watch_start(dt_runtime_t *runtime)
 {
     int number = signal_number(runtime->config.flight_signal);
@@ -87,7 +76,7 @@ dtrain_status_t dt_flight_watch_start(dt_runtime_t *runtime)
     while (sem_trywait(&watch.wanted) == 0) {
     }
     atomic_store(&watch.is_over, 0);
-    int error = start_thread(runtime);
+    int error = dt_thread_start(&watch.thread, "dtrain-flight", thread_main, runtime);
     if (error)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "cannot start the thread for flight_signal: %s",
                        strerror(error));

@@ -19,8 +19,12 @@ typedef struct dt_world {
     dt_backend_t *backend;
     dt_detector_t *detector; /* NULL in a world of one, and in tests' worlds */
     dt_boards_t boards;
-    /* The backend's calls may raise SIGPIPE: they are made with it held (base/sigpipe.h). */
-    int raises_sigpipe;
+    /* The backend calls a library that may raise SIGPIPE, and may never come back when a rank is
+     * lost: the runtime's own thread alone steps the engine then, never a caller. */
+    int may_hang;
+    /* A thread is in such a call and does not come back: the library is called no more. Any thread;
+     * or NULL. */
+    void (*give_up)(void *context);
     /* Gives back what the bootstrap holds beyond these, after both were destroyed; or NULL. */
     void (*leave)(void *context, int clean);
     void *context;

@@ -1,13 +1,11 @@
 #include "core/baton.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/cpu.h"
-#include "base/sigpipe.h"
+#include "base/thread.h"
 #include "core/completion.h"
 #include "core/coordinator.h"
 #include "core/runtime.h"
@@ -163,15 +161,8 @@ static int count_cores(const dt_topology_t *topology)
 
 static int start_thread(dt_runtime_t *runtime)
 {
-    /* The application's signal handlers run on the application's threads. */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(&runtime->baton.thread, NULL, thread_main, runtime);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (failed)
+    if (dt_thread_start(&runtime->baton.thread, "dtrain", thread_main, runtime))
         return -1;
-    pthread_setname_np(runtime->baton.thread, "dtrain");
     runtime->baton.has_thread = 1;
     return 0;
 }
@@ -198,17 +189,6 @@ int dt_baton_start(dt_runtime_t *runtime)
     return runtime->world.control ? start_thread(runtime) : 0;
 }
 
-/* The clock of pthread_timedjoin_np is the one of the wall. */
-static int join_within(pthread_t thread, int64_t limit_ns)
-{
-    struct timespec until;
-    if (limit_ns == DT_NEVER)
-        return pthread_join(thread, NULL);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(limit_ns / DT_NS_PER_S);
-    return pthread_timedjoin_np(thread, NULL, &until);
-}
-
 int dt_baton_stop(dt_runtime_t *runtime, int64_t limit_ns)
 {
     dt_baton_t *baton = &runtime->baton;
@@ -217,7 +197,7 @@ int dt_baton_stop(dt_runtime_t *runtime, int64_t limit_ns)
     atomic_store(&baton->stop, 1);
     dt_baton_tell_all(runtime);
     runtime->world.control->ops->wake(runtime->world.control);
-    if (join_within(baton->thread, limit_ns) != 0)
+    if (dt_thread_join(baton->thread, limit_ns) != 0)
         return -1;
     baton->has_thread = 0;
     return 0;
@@ -235,6 +215,20 @@ static int never_done(void *argument)
     return 0;
 }
 
+/* Sleeps until something moved, unless it is done. [gate held] */
+static void sleep_until_moved(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
+                              int64_t until_ns)
+{
+    dt_baton_t *baton = &runtime->baton;
+    atomic_fetch_add(&baton->sleepers, 1);
+    /* Who waits at once submits without a notice, and whoever steps may be asleep. */
+    if (atomic_load(&baton->dozing) > 0 && has_news(runtime))
+        runtime->world.control->ops->wake(runtime->world.control);
+    if (!is_done(argument) && !dt_is_stranded(runtime))
+        wait_moved(baton, until_ns);
+    atomic_fetch_sub(&baton->sleepers, 1);
+}
+
 /* Takes the baton when it is free, else waits until something moved. [gate held] */
 static int take_or_wait(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
                         int64_t until_ns)
@@ -244,13 +238,7 @@ static int take_or_wait(dt_runtime_t *runtime, int (*is_done)(void *argument), v
         baton->is_held = 1;
         return 1;
     }
-    atomic_fetch_add(&baton->sleepers, 1);
-    /* Who waits at once submits without a notice, and the holder may be asleep. */
-    if (atomic_load(&baton->dozing) > 0 && has_news(runtime))
-        runtime->world.control->ops->wake(runtime->world.control);
-    if (!is_done(argument) && !dt_is_stranded(runtime))
-        wait_moved(baton, until_ns);
-    atomic_fetch_sub(&baton->sleepers, 1);
+    sleep_until_moved(runtime, is_done, argument, until_ns);
     return 0;
 }
 
@@ -358,15 +346,32 @@ static void hand_over(dt_runtime_t *runtime)
         runtime->world.control->ops->wake(runtime->world.control);
 }
 
+/* Waits for the background thread, at first awake. */
+static int wait_for_thread(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
+                           int64_t deadline_ns)
+{
+    dt_baton_t *baton = &runtime->baton;
+    int64_t sleep_ns = now(runtime) + baton->spin_ns;
+    int turns = 0;
+    if (atomic_load(&baton->dozing) > 0 && has_news(runtime))
+        runtime->world.control->ops->wake(runtime->world.control);
+    while (!is_done(argument) && now(runtime) < sleep_ns)
+        relax(baton, &turns);
+    pthread_mutex_lock(&baton->gate);
+    while (!is_done(argument) && now(runtime) < deadline_ns && !dt_is_stranded(runtime))
+        sleep_until_moved(runtime, is_done, argument, deadline_ns);
+    pthread_mutex_unlock(&baton->gate);
+    return is_done(argument);
+}
+
 int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
                   int64_t deadline_ns)
 {
     if (is_done(argument) || dt_is_in_callback(runtime))
         return is_done(argument);
+    if (runtime->world.may_hang)
+        return wait_for_thread(runtime, is_done, argument, deadline_ns);
     dt_baton_t *baton = &runtime->baton;
-    dt_sigpipe_t held;
-    if (runtime->world.raises_sigpipe)
-        dt_sigpipe_hold(&held);
     atomic_fetch_add(&baton->helpers, 1);
     pthread_mutex_lock(&baton->gate);
     int done;
@@ -381,7 +386,5 @@ int dt_baton_help(dt_runtime_t *runtime, int (*is_done)(void *argument), void *a
     atomic_fetch_sub(&baton->helpers, 1);
     hand_over(runtime);
     pthread_mutex_unlock(&baton->gate);
-    if (runtime->world.raises_sigpipe)
-        dt_sigpipe_release(&held);
     return done;
 }

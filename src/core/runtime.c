@@ -11,7 +11,8 @@
 #include "core/recording.h"
 #include "core/stranded.h"
 
-/* How long the exit of a process waits for the background thread. */
+/* How long the exit of a process waits for the background thread, and so does the end of a world
+ * whose backend may hang. */
 #define EXIT_NS DT_NS_PER_S
 
 static dtrain_status_t no_memory(void)
@@ -142,6 +143,16 @@ static void leave_detector(dt_runtime_t *runtime)
         dt_detector_leave(runtime->world.detector, phase == DT_PHASE_FAREWELL);
 }
 
+/* A thread is inside, and may come back: what it could touch stays. */
+static void leave_stuck(dt_runtime_t *runtime)
+{
+    if (runtime->world.give_up)
+        runtime->world.give_up(runtime->world.context);
+    if (runtime->world.detector)
+        dt_detector_leave(runtime->world.detector,
+                          atomic_load(&runtime->phase) == DT_PHASE_FAREWELL);
+}
+
 /* By now no thread is on its way out of a blocking call, with a handle that is its own. */
 static void report_handles(dt_runtime_t *runtime)
 {
@@ -153,11 +164,11 @@ static void report_handles(dt_runtime_t *runtime)
 
 void dt_runtime_destroy(dt_runtime_t *runtime)
 {
-    if (dt_is_stranded(runtime)) { /* a thread is inside, and may come back */
-        dt_detector_leave(runtime->world.detector, 0);
+    int64_t limit_ns = runtime->world.may_hang ? EXIT_NS : DT_NEVER;
+    if (dt_is_stranded(runtime) || dt_baton_stop(runtime, limit_ns) != 0) {
+        leave_stuck(runtime);
         return;
     }
-    dt_baton_stop(runtime, DT_NEVER);
     report_handles(runtime);
     dt_fault_point(DT_FAULT_SHUTDOWN_LEAVE);
     int is_clean = !runtime->is_unclean && atomic_load(&runtime->phase) == DT_PHASE_FAREWELL;

@@ -11,6 +11,8 @@ void dt_strand(void *context, dtrain_status_t status, const char *text)
     runtime->stranded_status = status;
     runtime->stranded_text = text;
     dt_intake_close(&runtime->intake, status, text);
+    if (runtime->world.give_up)
+        runtime->world.give_up(runtime->world.context);
     atomic_store(&runtime->is_stranded, 1);
     dt_baton_tell_all(runtime);
     dt_dump_on_end(runtime, text);

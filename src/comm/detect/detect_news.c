@@ -13,8 +13,9 @@
 #define NAMED_MAX 8 /* ranks of a lost node that are listed */
 #define DIED "it died, or left without dtrain_shutdown"
 
-/* How long the engine may take to take the news before others who wait are told past it. */
-#define OVERDUE_NS DT_NS_PER_S
+/* How long the engine may take to take the news before those who wait are told past it: well below
+ * the second that Open MPI's launcher gives survivors. */
+#define OVERDUE_NS (DT_NS_PER_S / 2)
 
 static void flood(dt_detector_t *detector, const dt_detect_message_t *message,
                   const dt_detect_link_t *from)

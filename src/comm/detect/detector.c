@@ -12,7 +12,6 @@
  * that is the same for all.
  */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -23,6 +22,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "comm/detect/detect_state.h"
 
 #define EVENTS_MAX 64
@@ -281,17 +281,11 @@ static void *thread_main(void *argument)
 
 dtrain_status_t dt_detector_start(dt_detector_t *detector, const dt_detector_hooks_t *hooks)
 {
-    /* The application's signal handlers run on the application's threads. */
-    sigset_t all, old;
-    sigfillset(&all);
     detector->hooks = *hooks;
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&detector->thread, NULL, thread_main, detector);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int error = dt_thread_start(&detector->thread, "dtrain-detect", thread_main, detector);
     if (error)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "cannot start the failure detector's thread: %s",
                        strerror(error));
-    pthread_setname_np(detector->thread, "dtrain-detect");
     detector->has_thread = 1;
     return DTRAIN_OK;
 }

@@ -14,8 +14,6 @@
 #include "comm/ring/ring.h"
 #include "comm/self/self_world.h"
 
-/* Once all ranks are here, they have at least so long for the rest. */
-#define CONNECT_NS (10 * DT_NS_PER_S)
 /* Rank 0 gives up so much before the others, which then hear why. */
 #define VERDICT_NS DT_NS_PER_S
 /* No other messages are sent on the communicator before the world is complete. */
@@ -38,7 +36,7 @@ dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *re
         return dt_fail(status,
                        "rank %d of %d waited %.1f s for all ranks to join (%s): a rank did not "
                        "call dtrain_init, or died",
-                       self->rank, self->size, (double)self->config->init_timeout_ns / 1e9, what);
+                       self->rank, self->size, (double)self->config.init_timeout_ns / 1e9, what);
     return status;
 }
 
@@ -94,7 +92,7 @@ static dtrain_status_t greet(dt_mpi_bootstrap_t *self, dtrain_status_t status)
     dt_mpi_hello_t *own = &self->hellos[self->size];
     if (status == DTRAIN_OK)
         status = make_backend(self);
-    dt_mpi_hello_write(own, self->config, status);
+    dt_mpi_hello_write(own, &self->config, status);
     dt_fault_point(DT_FAULT_INIT_HELLO);
     status = dt_mpi_check(MPI_Iallgather(own, DT_MPI_HELLO_BYTES, MPI_BYTE, self->hellos,
                                          DT_MPI_HELLO_BYTES, MPI_BYTE, self->comm, &request),
@@ -106,7 +104,7 @@ static dtrain_status_t greet(dt_mpi_bootstrap_t *self, dtrain_status_t status)
     self->is_agreed = 1;
     status = dt_mpi_hello_check(self->hellos, self->rank, self->size);
     if (status == DTRAIN_OK)
-        dt_config_adopt_shared(self->config, &self->hellos[0].is.config);
+        dt_config_adopt_shared(&self->config, &self->hellos[0].is.config);
     return status;
 }
 
@@ -182,7 +180,7 @@ static dtrain_status_t tell_failure(dt_mpi_bootstrap_t *self, dtrain_status_t st
     dt_mpi_hello_t *own = &self->hellos[self->size];
     /* Of a death rank 0 mostly knows, and it may be rank 0's. */
     int64_t limit = dt_now_ns() + (status == DTRAIN_ERR_RANK_LOST ? SETTLE_NS / 5 : SETTLE_NS);
-    dt_mpi_hello_write(own, self->config, status);
+    dt_mpi_hello_write(own, &self->config, status);
     if (self->rank != 0)
         tell(self, 0, limit);
     for (int rank = 1; self->rank == 0 && rank < self->size; rank++)
@@ -200,7 +198,7 @@ dtrain_status_t dt_mpi_bootstrap_tell(dt_mpi_bootstrap_t *self, dtrain_status_t 
     int64_t limit = dt_now_ns() + SETTLE_NS;
     if (self->has_heard) /* others know then, as this one does */
         return status;
-    dt_mpi_hello_write(own, self->config, status);
+    dt_mpi_hello_write(own, &self->config, status);
     for (int rank = 0; rank < self->size; rank++) {
         if (rank != self->rank)
             tell(self, rank, limit);
@@ -251,7 +249,7 @@ static dtrain_status_t connect_as_hub(dt_mpi_bootstrap_t *self)
     dt_sock_meanwhile_t meanwhile = {dt_mpi_bootstrap_poll, self};
     dtrain_status_t status = make_topology(self);
     if (status == DTRAIN_OK)
-        status = dt_sock_listen(!all_share_sockets(self), self->config->network_interface,
+        status = dt_sock_listen(!all_share_sockets(self), self->config.network_interface,
                                 &self->message->address, &listener);
     status = tell_address(self, status);
     if (status != DTRAIN_OK) {
@@ -282,8 +280,8 @@ static dtrain_status_t connect_to_hub(dt_mpi_bootstrap_t *self)
 static dtrain_status_t connect_control(dt_mpi_bootstrap_t *self)
 {
     int64_t now = dt_now_ns();
-    int64_t span = self->config->init_timeout_ns;
-    int64_t least = after(now, span < CONNECT_NS ? span : CONNECT_NS);
+    int64_t span = self->config.init_timeout_ns;
+    int64_t least = after(now, span < DT_MPI_CONNECT_NS ? span : DT_MPI_CONNECT_NS);
     if (self->deadline_ns < least)
         self->deadline_ns = least;
     self->is_agreed = 0;
@@ -337,12 +335,11 @@ static dtrain_status_t join(dt_mpi_bootstrap_t *self)
     return dt_mpi_detect_join(self, all_share_sockets(self));
 }
 
-dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
-                                     dtrain_status_t status)
+dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, dtrain_status_t status)
 {
     char error[DT_ERROR_MAX];
     dt_text_format(error, sizeof error, "%s", dt_last_error());
-    dtrain_status_t step = duplicate(self, parent);
+    dtrain_status_t step = duplicate(self, self->parent);
     if (step != DTRAIN_OK)
         return step;
     step = reserve(self);
@@ -355,7 +352,7 @@ dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
         step = join(self);
     if (step != DTRAIN_OK && self->is_agreed)
         settle(self);
-    self->world.raises_sigpipe = self->p2p != NULL;
+    self->world.may_hang = self->p2p != NULL;
     return step;
 }
 

@@ -21,12 +21,16 @@
 
 #include <mpi.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/mpi/mpi_hello.h"
 #include "comm/mpi/mpi_watch.h"
 #include "comm/p2p.h"
 #include "comm/sock/sock_control.h"
 #include "comm/world.h"
+
+/* Once all ranks are here, they have at least so long for the next step. */
+#define DT_MPI_CONNECT_NS (10 * DT_NS_PER_S)
 
 /* Rank 0's address, or why it has none. */
 typedef struct dt_mpi_address {
@@ -43,9 +47,12 @@ typedef struct dt_mpi_bootstrap {
     MPI_Comm comm;
     int rank, size;
     int64_t deadline_ns;
-    int is_pending; /* such a collective was left behind */
-    int is_agreed;  /* all ranks are at the same point, and fail here alike */
-    dt_config_t *config;
+    int is_pending;         /* such a collective was left behind */
+    int is_agreed;          /* all ranks are at the same point, and fail here alike */
+    dt_config_t config;     /* of this rank, until rank 0's has come */
+    MPI_Comm parent;        /* the one to make a world of */
+    dtrain_status_t status; /* that this rank brings; then what came of it */
+    char error[DT_ERROR_MAX];
     dt_mpi_hello_t *hellos; /* size entries, behind them one: this rank's own */
     dt_mpi_address_t *message;
     void *meetings;   /* of mpi_node.c */
@@ -57,14 +64,14 @@ typedef struct dt_mpi_bootstrap {
     int num_watched;  /* ranks of this node that were there when all had joined */
     dt_p2p_t *p2p;    /* the backend's, which owns it */
     dt_world_t world; /* without leave */
+    int has_parted;   /* all ranks were on their way out, and the communicator is given back */
 } dt_mpi_bootstrap_t;
 
 /*
  * Does all steps. `status` is what this rank brings: one that failed already takes part up
  * to the second, so that the others fail too. On error the world is in part made.
  */
-dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, MPI_Comm parent,
-                                     dtrain_status_t status);
+dtrain_status_t dt_mpi_bootstrap_run(dt_mpi_bootstrap_t *self, dtrain_status_t status);
 
 /* For the steps: waits for a request until the deadline, with a text for users. */
 dtrain_status_t dt_mpi_bootstrap_await(dt_mpi_bootstrap_t *self, MPI_Request *request,

@@ -8,7 +8,6 @@
 #include "comm/mpi/mpi_call.h"
 
 #define ERROR_MAX 256
-#define CONNECT_NS (10 * DT_NS_PER_S)
 #define EXCHANGE_NS (2 * DT_NS_PER_S)
 /* How often the detector is looked at, and how long it may take to explain a failure of MPI's. */
 #define LOOK_NS (10 * DT_NS_PER_MS)
@@ -111,7 +110,7 @@ static dtrain_status_t gather_places(dt_mpi_bootstrap_t *self, int share_sockets
     const dt_topology_t *topology = &self->world.topology;
     dtrain_status_t status =
         dt_detect_place_make(topology, !share_sockets || topology->num_nodes > 1,
-                             self->config->network_interface, &reports[self->rank].place, listener);
+                             self->config.network_interface, &reports[self->rank].place, listener);
     status = exchange(self, status, reports);
     for (int rank = 0; rank < self->size; rank++)
         places[rank] = reports[rank].place;
@@ -121,8 +120,8 @@ static dtrain_status_t gather_places(dt_mpi_bootstrap_t *self, int share_sockets
 /* All ranks are here, so that connecting takes no time; leaves some for the exchange behind it. */
 static int64_t connect_limit(dt_mpi_bootstrap_t *self)
 {
-    int64_t span = self->config->init_timeout_ns;
-    int64_t limit_ns = dt_now_ns() + (span < CONNECT_NS ? span : CONNECT_NS);
+    int64_t span = self->config.init_timeout_ns;
+    int64_t limit_ns = dt_now_ns() + (span < DT_MPI_CONNECT_NS ? span : DT_MPI_CONNECT_NS);
     int64_t after_ns = limit_ns + (span < EXCHANGE_NS ? span : EXCHANGE_NS);
     if (self->deadline_ns < after_ns)
         self->deadline_ns = after_ns;
@@ -134,8 +133,8 @@ static dtrain_status_t join(dt_mpi_bootstrap_t *self, int share_sockets, report_
 {
     dt_sock_listener_t *listener = NULL;
     dt_sock_meanwhile_t meanwhile = {dt_mpi_bootstrap_poll, self};
-    dt_detector_settings_t settings = {.heartbeat_ns = self->config->heartbeat_ns,
-                                       .timeout_ns = self->config->link_timeout_ns,
+    dt_detector_settings_t settings = {.heartbeat_ns = self->config.heartbeat_ns,
+                                       .timeout_ns = self->config.link_timeout_ns,
                                        .clock = dt_clock_system()};
     dtrain_status_t status = gather_places(self, share_sockets, reports, places, &listener);
     if (status != DTRAIN_OK) {

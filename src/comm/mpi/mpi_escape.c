@@ -127,3 +127,9 @@ int dt_mpi_has_escaped(void)
 {
     return atomic_load_explicit(&has_escaped, memory_order_relaxed);
 }
+
+void dt_mpi_give_up(void)
+{
+    if (!atomic_exchange(&has_escaped, 1))
+        dt_log(DTRAIN_LOG_INFO, "mpi", "a call of MPI does not come back: no more are made");
+}

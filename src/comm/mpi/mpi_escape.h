@@ -31,6 +31,11 @@ void dt_mpi_escape_install(void);
  * there was an escape from an earlier call, on whatever thread: then it is not made. */
 int dt_mpi_guard(int (*call)(void *arguments), void *arguments);
 
+/* 1 after an escape, or dt_mpi_give_up. */
 int dt_mpi_has_escaped(void);
+
+/* A call of MPI has not come back, and is not waited for: none is made any more, as after an
+ * escape. Any thread. */
+void dt_mpi_give_up(void);
 
 #endif

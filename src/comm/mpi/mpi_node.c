@@ -188,7 +188,7 @@ static dtrain_status_t join(dt_mpi_bootstrap_t *self, meeting_t *meetings)
 
 dtrain_status_t dt_mpi_node_join(dt_mpi_bootstrap_t *self)
 {
-    if (self->config->shared_memory == DTRAIN_SHARED_MEMORY_OFF) /* shared: so on all ranks */
+    if (self->config.shared_memory == DTRAIN_SHARED_MEMORY_OFF) /* shared: so on all ranks */
         return DTRAIN_OK;
     dt_fault_point(DT_FAULT_INIT_SHARE);
     meeting_t *meetings = dt_calloc((size_t)self->size, sizeof *meetings);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/mpi/mpi_aside.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/mpi/mpi_escape.h"
 #include "comm/mpi/mpi_world.h"
@@ -12,6 +13,7 @@
 #define FIRST_SLOTS 64
 /* After a failure, receives are given so long to come off the buffers they would write to. */
 #define CANCEL_NS (100 * DT_NS_PER_MS)
+#define GIVE_UP_NS (DT_NS_PER_S / 2) /* until MPI counts as stuck in that */
 
 /*
  * Requests under way are kept here and not with the caller, so that destroy finds them when the
@@ -218,14 +220,31 @@ static int count_receives(mpi_p2p_t *p2p)
     return pending;
 }
 
+static void give_up_receives(void *argument)
+{
+    mpi_p2p_t *p2p = argument;
+    int64_t deadline = dt_now_ns() + CANCEL_NS;
+    if (cancel_receives(p2p) == 0)
+        return;
+    while (count_receives(p2p) > 0 && dt_now_ns() < deadline)
+        sched_yield();
+}
+
+static int has_receives(const mpi_p2p_t *p2p)
+{
+    for (int i = 0; i < p2p->num_slots; i++) {
+        if (p2p->slots[i].request != MPI_REQUEST_NULL && p2p->slots[i].length >= 0)
+            return 1;
+    }
+    return 0;
+}
+
 static void mpi_destroy(dt_p2p_t *base, int clean)
 {
     mpi_p2p_t *p2p = (mpi_p2p_t *)base;
-    if (!clean && dt_mpi_is_active() && !dt_mpi_has_escaped() && cancel_receives(p2p) > 0) {
-        int64_t deadline = dt_now_ns() + CANCEL_NS;
-        while (count_receives(p2p) > 0 && dt_now_ns() < deadline)
-            sched_yield();
-    }
+    if (!clean && dt_mpi_is_active() && !dt_mpi_has_escaped() && has_receives(p2p) &&
+        dt_mpi_aside(give_up_receives, p2p, GIVE_UP_NS) != 0)
+        return; /* a thread is in there, with the requests */
     dt_free(p2p->slots);
     dt_free(p2p);
 }

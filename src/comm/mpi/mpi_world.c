@@ -11,12 +11,16 @@
 #include "base/sigpipe.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "comm/mpi/mpi_aside.h"
 #include "comm/mpi/mpi_bootstrap.h"
 #include "comm/mpi/mpi_call.h"
+#include "comm/mpi/mpi_escape.h"
 #include "comm/mpi/mpi_library.h"
 
 /* How long ranks that leave wait for each other. */
 #define MEET_NS (3 * DT_NS_PER_S / 2)
+/* By how much a step may pass its time limit before MPI counts as stuck in it. */
+#define STUCK_NS (2 * DT_NS_PER_S)
 
 /* For a rank without memory to say so to the others. Taken for good when MPI may still write there.
  */
@@ -72,54 +76,100 @@ static int meet(dt_mpi_bootstrap_t *bootstrap)
     return have_met;
 }
 
+static void part(void *argument)
+{
+    dt_mpi_bootstrap_t *bootstrap = argument;
+    if (!meet(bootstrap))
+        return;
+    MPI_Comm_free(&bootstrap->comm);
+    bootstrap->has_parted = 1;
+}
+
 /* The context is the bootstrap, for its communicator. */
 static void leave(void *context, int clean)
 {
-    dt_sigpipe_t held;
     dt_mpi_bootstrap_t *bootstrap = context;
-    int is_active = dt_mpi_is_active();
+    int is_active = dt_mpi_is_active(), is_stuck = 0;
     if (!is_active)
         dt_log(DTRAIN_LOG_WARN, "mpi", "MPI was finalized before dtrain_shutdown");
     /* Where a rank may be dead nothing is called that waits for all. */
-    dt_sigpipe_hold(&held);
-    if (clean && is_active)
-        clean = meet(bootstrap);
-    if (clean && is_active)
-        MPI_Comm_free(&bootstrap->comm);
-    dt_sigpipe_release(&held);
+    if (clean && is_active) {
+        is_stuck = dt_mpi_aside(part, bootstrap, MEET_NS + STUCK_NS);
+        clean = !is_stuck && bootstrap->has_parted;
+    }
     dt_mpi_library_leave(clean);
-    if (!bootstrap->is_pending)
+    if (!bootstrap->is_pending && !is_stuck)
         free_bootstrap(bootstrap);
 }
 
-/* Gives back a world that did not come to be; the error's text survives that. */
-static dtrain_status_t abandon(dt_world_t world, int is_agreed, dtrain_status_t status)
+static void give_up(void *context)
+{
+    (void)context;
+    dt_mpi_give_up();
+}
+
+/* Gives back a world that did not come to be. */
+static dtrain_status_t abandon(dt_mpi_bootstrap_t *bootstrap, dt_world_t world)
 {
     char error[DT_ERROR_MAX];
-    dt_text_format(error, sizeof error, "%s", dt_last_error());
-    dt_world_close(&world, is_agreed);
+    dtrain_status_t status = bootstrap->status;
+    dt_text_format(error, sizeof error, "%s", bootstrap->error);
+    dt_world_close(&world, bootstrap->is_agreed);
     return dt_fail(status, "%s", error);
 }
 
-static dtrain_status_t run(dt_mpi_bootstrap_t *bootstrap, MPI_Comm comm, dt_config_t *config,
-                           dtrain_status_t status, dt_world_t *world)
+static void set_up(void *argument)
+{
+    dt_mpi_bootstrap_t *bootstrap = argument;
+    if (bootstrap->status != DTRAIN_OK)
+        dt_fail(bootstrap->status, "%s", bootstrap->error);
+    bootstrap->status = dt_mpi_bootstrap_run(bootstrap, bootstrap->status);
+    dt_text_format(bootstrap->error, sizeof bootstrap->error, "%s", dt_last_error());
+    dt_mpi_bootstrap_finish(bootstrap);
+}
+
+/* What it may take: the steps once all ranks are here have some time of their own. */
+static int64_t time_limit(const dt_mpi_bootstrap_t *bootstrap)
+{
+    int64_t span = bootstrap->config.init_timeout_ns;
+    int64_t later = span < DT_MPI_CONNECT_NS ? span : DT_MPI_CONNECT_NS;
+    return bootstrap->deadline_ns == DT_NEVER ? DT_NEVER : span + 2 * later + STUCK_NS;
+}
+
+/* 1: MPI is stuck in it. A rank whose thread level is too low takes part too, to say so: with it
+ * only this thread may call MPI. */
+static int set_up_in_time(dt_mpi_bootstrap_t *bootstrap, int may_be_aside)
 {
     dt_sigpipe_t held;
+    if (may_be_aside)
+        return dt_mpi_aside(set_up, bootstrap, time_limit(bootstrap));
+    dt_sigpipe_hold(&held);
+    set_up(bootstrap);
+    dt_sigpipe_release(&held);
+    return 0;
+}
+
+static dtrain_status_t run(dt_mpi_bootstrap_t *bootstrap, dt_config_t *config, int may_be_aside,
+                           dt_world_t *world)
+{
     int64_t now = dt_now_ns();
     int64_t span = config->init_timeout_ns;
-    bootstrap->comm = MPI_COMM_NULL;
-    bootstrap->config = config;
     bootstrap->deadline_ns = span < DT_NEVER - now ? now + span : DT_NEVER;
-    dt_sigpipe_hold(&held);
-    status = dt_mpi_bootstrap_run(bootstrap, comm, status);
-    dt_sigpipe_release(&held);
-    dt_mpi_bootstrap_finish(bootstrap);
-    bootstrap->config = NULL;
+    bootstrap->config = *config;
+    if (bootstrap->status != DTRAIN_OK)
+        dt_text_format(bootstrap->error, sizeof bootstrap->error, "%s", dt_last_error());
+    if (set_up_in_time(bootstrap, may_be_aside))
+        return dt_fail(DTRAIN_ERR_TIMEOUT,
+                       "MPI has not come back for %.1f s while the world was being set up: a rank "
+                       "died, or the network is stuck",
+                       (double)(dt_now_ns() - now) / 1e9);
+    *config = bootstrap->config;
     dt_world_t made = bootstrap->world;
     made.leave = leave;
+    made.give_up = give_up;
     made.context = bootstrap;
-    if (status != DTRAIN_OK)
-        return abandon(made, bootstrap->is_agreed, status);
+    if (bootstrap->status != DTRAIN_OK)
+        return abandon(bootstrap, made);
     *world = made;
     return DTRAIN_OK;
 }
@@ -142,9 +192,10 @@ static dtrain_status_t join_comm(MPI_Comm comm, int has_comm, dt_config_t *confi
         dt_mpi_library_leave(1);
         return fault;
     }
-    if (status == DTRAIN_OK)
-        status = config->fault;
-    return run(bootstrap, comm, config, status, world);
+    bootstrap->comm = MPI_COMM_NULL;
+    bootstrap->parent = comm;
+    bootstrap->status = status == DTRAIN_OK ? config->fault : status;
+    return run(bootstrap, config, status == DTRAIN_OK, world);
 }
 
 dtrain_status_t dt_mpi_join(const void *comm, dt_config_t *config, dt_world_t *world)

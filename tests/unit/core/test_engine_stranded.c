@@ -28,8 +28,9 @@ typedef struct library {
     pthread_cond_t changed;
     int is_inside; /* [lock] a thread is */
     int may_go;    /* [lock] */
-    int fails;     /* [const] 1: it does not wait but fails; 2: and the loss is told just then */
-    int end;       /* of the connection to the detector */
+    int is_given_up;
+    int fails; /* [const] 1: it does not wait but fails; 2: and the loss is told just then */
+    int end;   /* of the connection to the detector */
     dtrain_handle_t handle;
     dtrain_status_t status; /* of the thread that got stuck, when it came back */
     engine_rank_t *rank;
@@ -194,6 +195,60 @@ static void test_engine_stranded_other_threads_get_their_error(void **state)
     close(library.end);
 }
 
+static void give_up(void *context)
+{
+    (void)context;
+    library.is_given_up = 1;
+}
+
+static void prepare_own_thread(engine_rank_t *self, dt_world_t *world)
+{
+    prepare(self, world);
+    world->may_hang = 1;
+    world->give_up = give_up;
+}
+
+static void *tell_when_inside(void *argument)
+{
+    library_t *self = argument;
+    pthread_mutex_lock(&self->lock);
+    while (!self->is_inside)
+        pthread_cond_wait(&self->changed, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+    tell_of_loss();
+    return NULL;
+}
+
+/* A program with one thread, which waits. */
+static void wait_alone(engine_rank_t *self)
+{
+    static float values[2][1000];
+    engine_op_t op = {
+        .name = "first", .in = values[self->rank], .out = values[self->rank], .count = 1000};
+    self->end = DTRAIN_ERR_RANK_LOST;
+    engine_meet(self);
+    if (self->rank != 0) {
+        ENGINE_STATUS(self, engine_do(self, &op), DTRAIN_ERR_RANK_LOST);
+        return;
+    }
+    pthread_t teller;
+    pthread_create(&teller, NULL, tell_when_inside, &library);
+    ENGINE_STATUS(self, engine_do(self, &op), DTRAIN_ERR_RANK_LOST);
+    ENGINE_TEXT(self, dt_last_error(), "rank 1 is lost");
+    ENGINE_CHECK(self, library.is_given_up);
+    ENGINE_STATUS(self, engine_shutdown(self), DTRAIN_ERR_RANK_LOST);
+    come_back(teller);
+    atomic_store(&self->runtime->is_stranded, 0); /* so that it is freed, when the thread is out */
+}
+
+static void test_engine_stranded_caller_of_a_library_that_may_hang_gets_its_error(void **state)
+{
+    (void)state;
+    library.may_go = library.is_inside = 0;
+    engine_run_prepared(2, NULL, prepare_own_thread, wait_alone, NULL);
+    close(library.end);
+}
+
 /* Of both ranks, with what rank 0 finds, or hears of. */
 static void fail_with(engine_rank_t *self, dtrain_status_t status, const char *text)
 {
@@ -236,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engine_stranded_other_threads_get_their_error),
+        cmocka_unit_test(test_engine_stranded_caller_of_a_library_that_may_hang_gets_its_error),
         cmocka_unit_test(test_engine_failed_transfer_that_nobody_explains_ends_the_world),
         cmocka_unit_test(test_engine_failed_transfer_is_told_as_the_lost_rank_behind_it),
     };
