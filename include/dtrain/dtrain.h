@@ -637,8 +637,10 @@ DTRAIN_API dtrain_status_t dtrain_barrier_async(const dtrain_options_t *options,
  *
  * dtrain_allgather takes `count` elements from each rank, the same number from all, and `out` holds
  * count * size. dtrain_reducescatter takes `count` elements in all, and `out` holds this rank's
- * share. dtrain_alltoall sends count / size elements to each rank, and `out` holds count. For
- * outputs that are the library's, use the asynchronous calls.
+ * share. dtrain_alltoall sends count / size elements to each rank, and `out` holds count.
+ * dtrain_gather takes `count` elements from each rank, and `out` holds count * size on the root.
+ * dtrain_scatter shares out `count` elements of the root's `in`, and `out` holds this rank's share.
+ * For outputs that are the library's, use the asynchronous calls.
  */
 DTRAIN_API dtrain_status_t dtrain_allreduce(const char *name, const void *in, void *out,
                                             int64_t count, dtrain_dtype_t dtype, dtrain_op_t op);
@@ -653,6 +655,10 @@ DTRAIN_API dtrain_status_t dtrain_allgather(const char *name, const void *in, vo
                                             int64_t count, dtrain_dtype_t dtype);
 DTRAIN_API dtrain_status_t dtrain_alltoall(const char *name, const void *in, void *out,
                                            int64_t count, dtrain_dtype_t dtype);
+DTRAIN_API dtrain_status_t dtrain_gather(const char *name, const void *in, void *out, int64_t count,
+                                         dtrain_dtype_t dtype, int root);
+DTRAIN_API dtrain_status_t dtrain_scatter(const char *name, const void *in, void *out,
+                                          int64_t count, dtrain_dtype_t dtype, int root);
 DTRAIN_API dtrain_status_t dtrain_send(const char *name, const void *buffer, int64_t count,
                                        dtrain_dtype_t dtype, int peer);
 DTRAIN_API dtrain_status_t dtrain_recv(const char *name, void *buffer, int64_t count,

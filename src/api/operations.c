@@ -216,13 +216,18 @@ static int64_t bytes_of(int64_t count, int64_t times, dtrain_dtype_t dtype)
     return bytes;
 }
 
+/* Of the share that this rank gets of so many elements. */
+static int64_t share_bytes(int64_t count, dtrain_dtype_t dtype)
+{
+    int size = dtrain_size();
+    return size > 0 ? bytes_of(dt_rows_of(count, size, dtrain_rank()), 1, dtype) : 0;
+}
+
 dtrain_status_t dtrain_reducescatter(const char *name, const void *in, void *out, int64_t count,
                                      dtrain_dtype_t dtype, dtrain_op_t op)
 {
     dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
-    int size = dtrain_size();
-    if (size > 0)
-        tensor.out_bytes = bytes_of(dt_rows_of(count, size, dtrain_rank()), 1, dtype);
+    tensor.out_bytes = share_bytes(count, dtype);
     return run_reduction(DT_KIND_REDUCESCATTER, &tensor, op, 0, "dtrain_reducescatter");
 }
 
@@ -250,6 +255,24 @@ dtrain_status_t dtrain_alltoall(const char *name, const void *in, void *out, int
     tensor.out_bytes = bytes_of(count, 1, dtype);
     dt_submission_t submission = {.kind = DT_KIND_ALLTOALL, .tensor = &tensor};
     return run(&submission, "dtrain_alltoall");
+}
+
+dtrain_status_t dtrain_gather(const char *name, const void *in, void *out, int64_t count,
+                              dtrain_dtype_t dtype, int root)
+{
+    dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
+    tensor.out_bytes = bytes_of(count, dtrain_size(), dtype);
+    dt_submission_t submission = {.kind = DT_KIND_GATHER, .tensor = &tensor, .root = root};
+    return run(&submission, "dtrain_gather");
+}
+
+dtrain_status_t dtrain_scatter(const char *name, const void *in, void *out, int64_t count,
+                               dtrain_dtype_t dtype, int root)
+{
+    dtrain_tensor_t tensor = vector(name, in, out, &count, dtype);
+    tensor.out_bytes = share_bytes(count, dtype);
+    dt_submission_t submission = {.kind = DT_KIND_SCATTER, .tensor = &tensor, .root = root};
+    return run(&submission, "dtrain_scatter");
 }
 
 dtrain_status_t dtrain_send(const char *name, const void *buffer, int64_t count,

@@ -291,6 +291,11 @@ static void check_shorthands(void)
         CHECK(out[2 * r + 1] == value(r, 2 * rank + 1));
     CHECK_OK(dtrain_reducescatter("rs", in, out, size, DTRAIN_DTYPE_I32, DTRAIN_OP_MAX));
     CHECK(out[0] == value(size - 1, rank));
+    CHECK_OK(dtrain_gather("g", in, all, 16, DTRAIN_DTYPE_I32, size - 1));
+    for (int r = 0; r < size; r++)
+        CHECK(rank < size - 1 || all[16 * r + 6] == value(r, 6));
+    CHECK_OK(dtrain_scatter("s", in, out, 2 * size, DTRAIN_DTYPE_I32, size - 1));
+    CHECK(out[1] == value(size - 1, 2 * rank + 1));
     if (size > 1 && rank < 2) {
         CHECK_OK(rank == 0 ? dtrain_send("p2p", in, 16, DTRAIN_DTYPE_I32, 1)
                            : dtrain_recv("p2p", out, 16, DTRAIN_DTYPE_I32, 0));
@@ -302,6 +307,8 @@ static void check_shorthands(void)
     CHECK_ERROR_HAS("NULL");
     CHECK_STATUS(dtrain_reducescatter("rs", in, NULL, size, DTRAIN_DTYPE_I32, DTRAIN_OP_MAX),
                  DTRAIN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(dtrain_gather("g", in, NULL, 16, DTRAIN_DTYPE_I32, 0),
+                 rank == 0 || size > 1 ? DTRAIN_ERR_INVALID_ARGUMENT : DTRAIN_OK);
     check_works("after");
 }
 

@@ -45,7 +45,7 @@ typedef enum dt_shm_event {
 
 #define DT_SHM_STAGES 4
 
-/* Where a piece is, from the start of its owner's heap. */
+/* Where a piece is, from the start of its owner's heap; or its address, if it is lent. */
 typedef struct dt_shm_descriptor {
     uint64_t in, out;
 } dt_shm_descriptor_t;
@@ -53,6 +53,7 @@ typedef struct dt_shm_descriptor {
 typedef struct dt_shm_header {
     uint64_t first;    /* descriptor of the first piece: modulo their number */
     uint64_t in_heaps; /* 1: all pieces are in the owner's heap, and have descriptors */
+    uint64_t is_lent;  /* 1: they have, and are in private memory that all others can read */
 } dt_shm_header_t;
 
 /* Whose the region is: a process, and what there is to be found at an address of its private
@@ -106,6 +107,7 @@ typedef struct dt_shm_layout {
     size_t head_bytes;    /* before the pairs */
     size_t pairs_offset;  /* size pairs */
     size_t pull_bytes;    /* shortest private memory that peers read themselves, if they can */
+    size_t lend_bytes;    /* longest vector of a broadcast that they do */
     size_t copy_bytes;    /* of an entry that was copied, at most */
     size_t copies_offset; /* for each of them DT_SHM_ENTRIES times copy_bytes */
     size_t arena_offset;

@@ -193,7 +193,8 @@ dt_shm_step_t dt_shm_pairs(dt_shm_stream_t *stream, dt_shm_task_t *task)
         num_left += (sent != DT_SHM_DONE) + (taken != DT_SHM_DONE);
         has_moved |= sent == DT_SHM_MOVED || taken == DT_SHM_MOVED;
     }
-    dt_shm_step_t copied = copy_own(stream, task);
+    /* What has come is taken first, since its sender waits. */
+    dt_shm_step_t copied = has_moved ? DT_SHM_MOVED : copy_own(stream, task);
     if (num_left == 0 && copied == DT_SHM_DONE)
         return DT_SHM_DONE;
     return has_moved || copied == DT_SHM_MOVED ? DT_SHM_MOVED : DT_SHM_WAITS;

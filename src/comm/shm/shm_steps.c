@@ -4,8 +4,9 @@
 #include "comm/shm/shm_slots.h"
 #include "comm/shm/shm_stream.h"
 
-/* Bytes of a long chunk that are moved at a time. */
+/* Bytes of a long chunk that are moved at a time; and of one that the kernel copies. */
 #define STEP_BYTES ((int64_t)256 << 10)
+#define PULL_STEP_BYTES ((int64_t)1 << 20)
 
 /* ---- Fill -------------------------------------------------------------------------------- */
 
@@ -117,9 +118,9 @@ static int point_at_heaps(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt
 }
 
 /* The next elements of a long chunk, `whole`, that are moved at a time. */
-static dt_span_t next_of(const dt_shm_task_t *task, dt_span_t whole)
+static dt_span_t next_of(const dt_shm_task_t *task, dt_span_t whole, int64_t step_bytes)
 {
-    int64_t most = STEP_BYTES / (int64_t)task->pieces.element_bytes;
+    int64_t most = step_bytes / (int64_t)task->pieces.element_bytes;
     dt_span_t span = {whole.lo + task->done, whole.hi};
     if (span.hi - span.lo > most)
         span.hi = span.lo + most;
@@ -129,7 +130,7 @@ static dt_span_t next_of(const dt_shm_task_t *task, dt_span_t whole)
 static dt_shm_step_t reduce_direct(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
     dt_span_t share = dt_shm_share(stream, task, stream->rank);
-    dt_span_t span = next_of(task, share);
+    dt_span_t span = next_of(task, share, STEP_BYTES);
     dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
         int num_destinations = point_at_heaps(stream, task, part);
@@ -145,28 +146,37 @@ static void copy_own(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span
     stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
 }
 
-static void copy_from_root(dt_shm_stream_t *stream, const dt_shm_task_t *task, dt_span_t span)
+/* DONE; or WAITS, as dt_shm_pull. */
+static dt_shm_step_t copy_from_root(dt_shm_stream_t *stream, const dt_shm_task_t *task,
+                                    dt_span_t span, int is_lent)
 {
     int root = task->collective.root;
     size_t element = task->pieces.element_bytes;
     dt_shm_part_t part = dt_shm_pieces_first(&task->pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(&task->pieces, &part)) {
-        const uint8_t *from =
-            stream->heaps[root] + dt_shm_stream_descriptor(stream, root, task, part.piece)->in;
-        memcpy(dt_shm_pieces_out(&task->pieces, part), from + (size_t)part.offset * element,
-               (size_t)part.count * element);
+        uint64_t from = dt_shm_stream_descriptor(stream, root, task, part.piece)->in +
+                        (uint64_t)part.offset * element;
+        size_t bytes = (size_t)part.count * element;
+        void *to = dt_shm_pieces_out(&task->pieces, part);
+        if (!is_lent)
+            memcpy(to, stream->heaps[root] + from, bytes);
+        else if (dt_shm_pull(stream, root, to, from, bytes) != DT_SHM_DONE)
+            return DT_SHM_WAITS;
     }
     stream->budget -= (int64_t)dt_shm_pieces_bytes(&task->pieces, span);
+    return DT_SHM_DONE;
 }
 
 static dt_shm_step_t reduce_fetch(dt_shm_stream_t *stream, dt_shm_task_t *task)
 {
-    dt_span_t span = next_of(task, dt_shm_all(task));
+    int root = task->collective.root;
+    int is_lent = task->has_header && dt_shm_stream_header(stream, root, task)->is_lent != 0;
+    dt_span_t span = next_of(task, dt_shm_all(task), is_lent ? PULL_STEP_BYTES : STEP_BYTES);
     dt_fault_point(DT_FAULT_BROADCAST);
-    if (task->collective.root == stream->rank)
+    if (root == stream->rank)
         copy_own(stream, task, span);
-    else
-        copy_from_root(stream, task, span);
+    else if (copy_from_root(stream, task, span, is_lent) != DT_SHM_DONE)
+        return DT_SHM_WAITS;
     task->done += span.hi - span.lo;
     return span.hi < task->collective.count ? DT_SHM_MOVED : DT_SHM_DONE;
 }

@@ -106,6 +106,28 @@ static void free_headers(dt_shm_stream_t *stream)
     }
 }
 
+static size_t bytes_of(const dt_shm_task_t *task)
+{
+    return (size_t)task->collective.count * task->pieces.element_bytes;
+}
+
+/* Whether this rank, the root of a broadcast, has the others read its private memory. */
+static int lends(dt_shm_stream_t *stream, const dt_shm_task_t *task)
+{
+    const dt_collective_t *collective = &task->collective;
+    const dt_shm_layout_t *layout = &stream->layout;
+    size_t bytes = bytes_of(task);
+    return collective->kind == DT_BROADCAST && collective->root == stream->rank &&
+           !task->reachable && !stream->cross && bytes <= layout->lend_bytes &&
+           bytes / (size_t)collective->num_pieces >= layout->pull_bytes &&
+           collective->num_pieces <= layout->descriptors && dt_shm_pull_works(stream) == 1;
+}
+
+static int has_descriptors(const dt_shm_task_t *task)
+{
+    return task->in_heap || task->is_lent;
+}
+
 /* An unsigned difference: right for an output that is NULL, which nobody asks for, too. */
 static uint64_t offset_of(const uint8_t *heap, const void *memory)
 {
@@ -119,10 +141,12 @@ static void write_header(dt_shm_stream_t *stream, const dt_shm_task_t *task)
     dt_shm_header_t *header = &board->headers[task->header % DT_SHM_HEADERS];
     header->first = stream->descriptors_used;
     header->in_heaps = (uint64_t)task->in_heap;
-    for (int i = 0; task->in_heap && i < task->collective.num_pieces; i++) {
+    header->is_lent = (uint64_t)task->is_lent;
+    for (int i = 0; has_descriptors(task) && i < task->collective.num_pieces; i++) {
         const dt_piece_t *piece = &task->collective.pieces[i];
         uint64_t at = stream->descriptors_used++ % (uint64_t)stream->layout.descriptors;
-        board->descriptors[at].in = offset_of(heap, piece->in);
+        board->descriptors[at].in =
+            task->is_lent ? (uint64_t)(uintptr_t)piece->in : offset_of(heap, piece->in);
         board->descriptors[at].out = offset_of(heap, piece->out);
     }
     stream->descriptor_ends[task->header % DT_SHM_HEADERS] = stream->descriptors_used;
@@ -130,7 +154,7 @@ static void write_header(dt_shm_stream_t *stream, const dt_shm_task_t *task)
 
 static int has_room(dt_shm_stream_t *stream, const dt_shm_task_t *task)
 {
-    uint64_t needed = task->in_heap ? (uint64_t)task->collective.num_pieces : 0;
+    uint64_t needed = has_descriptors(task) ? (uint64_t)task->collective.num_pieces : 0;
     free_headers(stream);
     return stream->headers_posted - stream->headers_freed < DT_SHM_HEADERS &&
            stream->descriptors_used - stream->descriptors_freed + needed <=
@@ -142,6 +166,7 @@ static void post(dt_shm_stream_t *stream)
     while (stream->to_post) {
         dt_shm_task_t *task = stream->to_post;
         if (task->has_header) {
+            task->is_lent = lends(stream, task);
             if (!has_room(stream, task))
                 return;
             write_header(stream, task);
@@ -153,11 +178,6 @@ static void post(dt_shm_stream_t *stream)
 
 /* ---- Paths ------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const dt_shm_task_t *task)
-{
-    return (size_t)task->collective.count * task->pieces.element_bytes;
-}
-
 static dt_shm_path_t choose_broadcast(const dt_shm_stream_t *stream, const dt_shm_task_t *task)
 {
     int root = task->collective.root;
@@ -168,10 +188,11 @@ static dt_shm_path_t choose_broadcast(const dt_shm_stream_t *stream, const dt_sh
     if (!task->has_header)
         return DT_SHM_RELAY;
     if (root == stream->rank)
-        return task->in_heap ? DT_SHM_FETCH : DT_SHM_RELAY;
+        return has_descriptors(task) ? DT_SHM_FETCH : DT_SHM_RELAY;
     if (!dt_shm_stream_rank_reached(stream, root, DT_SHM_POSTED, task->header + 1))
         return DT_SHM_UNDECIDED;
-    return dt_shm_stream_header(stream, root, task)->in_heaps ? DT_SHM_FETCH : DT_SHM_RELAY;
+    const dt_shm_header_t *header = dt_shm_stream_header(stream, root, task);
+    return header->in_heaps || header->is_lent ? DT_SHM_FETCH : DT_SHM_RELAY;
 }
 
 /*

@@ -18,8 +18,8 @@
  *               share. reduce: the own share's segment, out of the own input and the others'
  *               slots, into the own output and slot. drain: out of the others' slots.
  *     RELAY     broadcast through slots. fill: the root. reduce: the others copy.
- *     FETCH     broadcast of what lies in the root's heap, one chunk. reduce: the others copy.
- *               drain: the root waits for them.
+ *     FETCH     broadcast of what lies in the root's heap, or in private memory that the others can
+ *               read; one chunk. reduce: the others copy. drain: the root waits for them.
  *     SCATTER   reduce-scatter: a segment of every rank's part. fill: into the own slot, except for
  *               the own part. reduce: the own part's segment, into the own output.
  *     GATHER    allgather: a segment of every rank's part. fill: into the own slot. reduce: copy
@@ -102,6 +102,7 @@ typedef struct dt_shm_task {
     int has_header;  /* all but tiny ones, and PAIRS */
     int reachable;   /* this rank's pieces are in its heap */
     int in_heap;     /* they are posted as such */
+    int is_lent;     /* they are posted as private memory that all can read */
     int scanned;     /* undecided: ranks before this one have posted pieces in their heaps */
     uint64_t first;  /* its first chunk, and the first of the next task; once it is decided */
     uint64_t end;

@@ -396,6 +396,8 @@ FUNCTIONS = {
     "dtrain_reducescatter": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int, c_int]),
     "dtrain_allgather": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int]),
     "dtrain_alltoall": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int]),
+    "dtrain_gather": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int, c_int]),
+    "dtrain_scatter": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int, c_int]),
     "dtrain_send": (c_int, [c_char_p, c_void_p, c_int64, c_int, c_int]),
     "dtrain_recv": (c_int, [c_char_p, c_void_p, c_int64, c_int, c_int]),
     "dtrain_barrier": (c_int, []),

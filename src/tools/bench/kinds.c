@@ -72,16 +72,11 @@ dtrain_status_t bench_kind_run(bench_kind_t kind, const dtrain_tensor_t *tensor,
         return dtrain_allgather(name, in, out, count, dtype);
     case BENCH_ALLTOALL:
         return dtrain_alltoall(name, in, out, count, dtype);
+    case BENCH_GATHER:
+        return dtrain_gather(name, in, out, count, dtype, BENCH_ROOT);
+    case BENCH_SCATTER:
+        return dtrain_scatter(name, in, out, count, dtype, BENCH_ROOT);
     default:
-        break;
+        return DTRAIN_ERR_INTERNAL;
     }
-    dtrain_tensor_t described = *tensor;
-    dtrain_handle_t handle;
-    dtrain_options_t options = {.struct_size = sizeof options, .op = op};
-    dtrain_status_t status = bench_kind_submit(kind, &described, &options, &handle);
-    if (status != DTRAIN_OK)
-        return status;
-    status = dtrain_wait(handle);
-    dtrain_release(handle);
-    return status;
 }

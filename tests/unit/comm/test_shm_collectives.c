@@ -26,6 +26,7 @@ static const dt_shm_tuning_t narrow = {
 
 static _Atomic int calls_left = -1; /* -1: it works; else it fails after so many */
 static _Atomic int error_given = EPERM;
+static _Atomic int64_t bytes_read;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names. */
 ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long num_to,
@@ -45,7 +46,10 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long
     }
     if (calls_left > 0)
         calls_left--;
-    return __real_process_vm_readv(pid, to, num_to, from, num_from, flags);
+    ssize_t got = __real_process_vm_readv(pid, to, num_to, from, num_from, flags);
+    if (got > 0)
+        bytes_read += got;
+    return got;
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -138,6 +142,30 @@ static void test_shm_ranks_that_may_not_read_each_other_copy_instead(void **stat
         close_world(&world);
     }
     calls_left = -1;
+}
+
+/* The first one or two may go before all know whether they can read. */
+static void test_shm_broadcast_of_private_memory_is_read_by_all_who_may(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1640; seed < 1680; seed++) {
+        int may_read = seed % 4 != 0;
+        int size = 2 + (int)(seed % 3);
+        backend_task_t task = {.kind = DT_BROADCAST, .dtype = DTRAIN_DTYPE_F32, .longest = 3000};
+        task.root = (int)(seed % (uint64_t)size);
+        task.in_place = (int)(seed % 2);
+        backend_world_t world;
+        open_world(&world, size, seed, &narrow);
+        world.has_threads = seed % 5 == 0;
+        calls_left = may_read ? -1 : 0;
+        for (int i = 0; i < 3; i++)
+            run(&world, &task, 1);
+        bytes_read = 0;
+        run(&world, &task, 1);
+        assert_int_equal(bytes_read, may_read ? 12000 * (size - 1) : 0);
+        calls_left = -1;
+        close_world(&world);
+    }
 }
 
 /* One of three may read the others, or what it finds is not theirs: then nobody does. */
@@ -375,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_shm_collective_of_any_kind_and_size_gives_what_the_model_says),
         cmocka_unit_test(test_shm_reductions_of_any_type_and_op_have_the_canonical_order),
         cmocka_unit_test(test_shm_ranks_that_may_not_read_each_other_copy_instead),
+        cmocka_unit_test(test_shm_broadcast_of_private_memory_is_read_by_all_who_may),
         cmocka_unit_test(test_shm_ranks_agree_on_whether_all_can_read),
         cmocka_unit_test(test_shm_read_that_fails_later_ends_the_task_with_its_error),
         cmocka_unit_test(test_shm_long_collectives_give_what_the_model_says),

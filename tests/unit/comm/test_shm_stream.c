@@ -13,7 +13,7 @@
 
 /* Sizes at which a path ends, small enough for many runs: one header less, one chunk more. */
 static const dt_shm_tuning_t narrow = {
-    .tiny_bytes = 64, .small_bytes = 256, .chunk_bytes = 512, .slots = 3};
+    .tiny_bytes = 64, .small_bytes = 256, .chunk_bytes = 512, .slots = 3, .pull_bytes = 400};
 
 static void run(shm_world_t *world, const shm_task_t *tasks, int num_tasks)
 {
