@@ -632,6 +632,21 @@ DTRAIN_API dtrain_status_t dtrain_barrier_async(const dtrain_options_t *options,
                                                 dtrain_handle_t *handle);
 
 /*
+ * For a layer above this one, such as a binding to another language, that finds fault with what a
+ * program gave it: tells the other ranks of process set `pset` that this rank will not submit the
+ * operations `names[0]` to `names[n - 1]`, so that theirs of these names fail instead of waiting.
+ * Several names are those of one group. Their handles end with INVALID_ARGUMENT and the text
+ * "rank R: why", R being this rank, once all ranks have submitted or refused. n is 1 or more;
+ * names and `why` are copied, and none of them is NULL. Whatever has a name of its own can be
+ * refused, so not a barrier or a join.
+ *
+ * Returns INVALID_ARGUMENT with `why` as this thread's dtrain_last_error(), as the refused call
+ * would have; NOT_INITIALIZED, FORKED. Any thread; does not block.
+ */
+DTRAIN_API dtrain_status_t dtrain_refuse(const char *const *names, int n, dtrain_pset_t pset,
+                                         const char *why);
+
+/*
  * Blocking shorthands: submit, wait, release. `name`, buffers, `count` (elements, one
  * dimension), `dtype`, `op`, `root` and `peer` as above. They return what the wait returns.
  *
@@ -1376,9 +1391,9 @@ DTRAIN_API dtrain_status_t dtrain_agree_stop(int local, int *any);
  *
  * OK when all are the same. MISMATCH on all ranks alike when not: the text has the first tensor
  * that differs, and the ranks that differ from most others (of two groups as large, from the lowest
- * rank's); also when the lists of tensors differ, or another rank's call was refused.
- * INVALID_ARGUMENT, UNSUPPORTED (device memory), OUT_OF_MEMORY on the rank that is wrong; errors as
- * an operation's.
+ * rank's); also when the lists of tensors differ. INVALID_ARGUMENT, UNSUPPORTED (device memory) or
+ * OUT_OF_MEMORY on a rank whose call is refused: the others get INVALID_ARGUMENT, which names it
+ * and says why. Errors as an operation's.
  *
  * Reads every byte, at several GB/s, and tells 16 bytes a tensor and rank: every few hundred steps
  * it costs next to nothing. Blocks; one call at a time on a process set.

@@ -136,9 +136,8 @@ static dtrain_status_t compare_counts(survey_t *survey)
         int64_t count = survey->first[i + 1] - survey->first[i];
         if (count != usual)
             return dt_fail(DTRAIN_ERR_MISMATCH,
-                           "dtrain_check_equal: rank %d gave %lld tensors, rank %d %lld%s",
-                           survey->ranks[0], (long long)usual, survey->ranks[i], (long long)count,
-                           usual == 0 || count == 0 ? ": its call was refused" : "");
+                           "dtrain_check_equal: rank %d gave %lld tensors, rank %d %lld",
+                           survey->ranks[0], (long long)usual, survey->ranks[i], (long long)count);
     }
     for (int64_t t = 0; t < usual; t++) {
         if (find_odd(survey, t, 0) > 0)
@@ -204,7 +203,7 @@ static dtrain_status_t digest_all(const dtrain_tensor_t *tensors, int n, digest_
     return status;
 }
 
-/* What is `refused` on this rank is told to the others by giving no tensor. */
+/* What is `refused` on this rank, the others are told why. */
 static dtrain_status_t exchange(dt_runtime_t *runtime, const dtrain_tensor_t *tensors, int n,
                                 const dtrain_options_t *options, const digest_t *digests,
                                 survey_t *survey, dtrain_status_t refused)
@@ -212,7 +211,7 @@ static dtrain_status_t exchange(dt_runtime_t *runtime, const dtrain_tensor_t *te
     char why[DT_ERROR_MAX] = "";
     if (refused != DTRAIN_OK)
         snprintf(why, sizeof why, "%s", dt_last_error());
-    int64_t words = refused == DTRAIN_OK ? n * DIGEST_WORDS : 0;
+    int64_t words = n * DIGEST_WORDS;
     dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
                               .name = DT_NAME_EQUAL,
                               .in = digests,
@@ -221,9 +220,10 @@ static dtrain_status_t exchange(dt_runtime_t *runtime, const dtrain_tensor_t *te
                               .dtype = DTRAIN_DTYPE_I64};
     dt_submission_t submission = {
         .kind = DT_KIND_ALLGATHER, .tensor = &tensor, .options = options, .is_own = 1};
+    submission.refusal = refused != DTRAIN_OK ? why : NULL;
     dtrain_handle_t handle;
     dtrain_status_t status = run(runtime, &submission, "dtrain_check_equal", &handle);
-    if (status == DTRAIN_OK && refused == DTRAIN_OK)
+    if (status == DTRAIN_OK)
         status = look_into(runtime, options->pset, handle, survey, tensors, n);
     if (handle != 0)
         dt_runtime_release(runtime, handle);

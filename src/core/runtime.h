@@ -111,7 +111,8 @@ typedef struct dt_submission {
     int64_t nnz;
     const int *ranks; /* PSET_ADD: num_ranks */
     int num_ranks;
-    dtrain_pset_t pset; /* PSET_REMOVE; elsewhere the options have it */
+    dtrain_pset_t pset;  /* PSET_REMOVE; elsewhere the options have it */
+    const char *refusal; /* not NULL: the caller will not do it, and this is why */
     /* The group it belongs to, filled in by dt_runtime_submit_group; all 0: none. */
     uint64_t group;
     uint32_t group_size, group_index;

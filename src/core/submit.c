@@ -141,6 +141,8 @@ static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *su
 {
     const dt_topology_t *topology = &runtime->world.topology;
     const dt_pset_t *set = operation->set;
+    if (submission->refusal)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s", submission->refusal);
     dtrain_status_t status =
         fill_signature(submission, topology->rank, options, &operation->signature);
     if (status == DTRAIN_OK)

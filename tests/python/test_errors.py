@@ -52,6 +52,63 @@ class Errors(unittest.TestCase):
             with self.assertRaises(dtrain.InvalidArgument) as caught:
                 dtrain.allreduce(a[0], "one column")
             self.assertEqual(caught.exception.ranks, (1,))
+            self.assertIn("rank 1: allreduce 'one column': an array of shape (4,) with strides "
+                          "(32,) is not contiguous", str(caught.exception))
+
+    def refused_on_rank_1(self, good, bad, operation, says):
+        """`bad` raises on rank 1, and `good` fails on rank 0 with the same words; then `good` works
+        on both."""
+        if RANK == 1:
+            with self.assertRaisesRegex((TypeError, ValueError), says):
+                bad()
+        else:
+            with self.assertRaisesRegex(dtrain.InvalidArgument, f"rank 1: .*{operation}: {says}"):
+                good()
+        good()
+
+    @then_works
+    def test_what_one_rank_refuses_the_others_read(self):
+        x, text = np.ones((2, 2)), np.array(["a"])
+        for good, bad, operation, says in (
+                (lambda: dtrain.broadcast(x, 0, "b"), lambda: dtrain.broadcast(text, 0, "b"),
+                 "broadcast 'b'", "arrays of .* cannot be sent"),
+                (lambda: dtrain.allgather(x, "g"),
+                 lambda: dtrain.allgather(x, "g", out=np.empty(8, np.int8)),
+                 "allgather 'g'", "out is int8"),
+                (lambda: dtrain.alltoall(x, [1, 1], "a"),
+                 lambda: dtrain.alltoall(x, [1.5, 0.5], "a"),
+                 "alltoall 'a'", "splits are"),
+                (lambda: dtrain.allreduce(x, "t"), lambda: dtrain.allreduce(x, "t", timeout=-1),
+                 "allreduce 't'", "a timeout of -1"),
+                (lambda: dtrain.allreduce(x, "c"), lambda: dtrain.allreduce(x, "c", codec="zip"),
+                 "allreduce 'c'", ".*zip"),
+                (lambda: dtrain.reducescatter(x, "r"),
+                 lambda: dtrain.reducescatter(x, "r", out=np.empty(7)),
+                 "reducescatter 'r'", "out is float64")):
+            self.refused_on_rank_1(good, bad, operation, says)
+
+    @then_works
+    def test_group_that_one_rank_refuses_fails_as_one(self):
+        xs = [np.ones(2), np.ones(3), np.ones(4)]
+        bad = xs[:2] + [np.array(["a"])]
+        for _ in range(3):
+            self.refused_on_rank_1(lambda: dtrain.grouped_allreduce(xs, "gr"),
+                                   lambda: dtrain.grouped_allreduce(bad, "gr"),
+                                   "grouped_allreduce 'gr'", "arrays of .* cannot be sent")
+            self.refused_on_rank_1(lambda: dtrain.grouped_allgather(xs, "gg"),
+                                   lambda: dtrain.grouped_allgather(bad, "gg"),
+                                   "grouped_allgather 'gg'", "arrays of .* cannot be sent")
+
+    @then_works
+    def test_comparison_that_one_rank_cannot_make(self):
+        x = np.ones(3)
+        if RANK == 1:
+            with self.assertRaisesRegex(TypeError, "cannot be sent"):
+                dtrain.check_equal({"x": x, "y": np.array(["a"])})
+        else:
+            with self.assertRaisesRegex(dtrain.InvalidArgument, "rank 1: .*'y' has no element"):
+                dtrain.check_equal({"x": x, "y": x})
+        dtrain.check_equal([("x", [1, 2])])
 
     @then_works
     def test_read_only_output_is_refused(self):

@@ -390,6 +390,7 @@ FUNCTIONS = {
     "dtrain_sparse_output": (
         c_int, [c_uint64, POINTER(POINTER(c_int64)), POINTER(c_void_p), POINTER(c_int64)]),
     "dtrain_barrier_async": (c_int, [POINTER(Options), POINTER(c_uint64)]),
+    "dtrain_refuse": (c_int, [POINTER(c_char_p), c_int, c_int32, c_char_p]),
     "dtrain_allreduce": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int, c_int]),
     "dtrain_broadcast": (c_int, [c_char_p, c_void_p, c_int64, c_int, c_int]),
     "dtrain_reduce": (c_int, [c_char_p, c_void_p, c_void_p, c_int64, c_int, c_int, c_int]),

@@ -1,11 +1,13 @@
 """What an operation's argument may be, and where its elements lie."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Sequence
 
 import numpy as np
 
 from dtrain import _abi
+from dtrain._starting import Framework
+from dtrain._submit import Buffer
 
 _NUMPY_TYPES = {
     "uint8": _abi.DTYPE_U8, "int8": _abi.DTYPE_I8, "int16": _abi.DTYPE_I16,
@@ -16,14 +18,6 @@ _NUMPY_TYPES = {
 }
 _BY_DTYPE: dict[Any, int] = {np.dtype(name): number for name, number in _NUMPY_TYPES.items()
                              if name != "bfloat16"}
-
-
-class Buffer(NamedTuple):
-    """Dense, row-major memory that the library may be lent."""
-    pointer: int
-    shape: tuple[int, ...]
-    dtype: int  # DTYPE_… of the library
-    owner: Any  # keeps the memory
 
 
 def dtype_number(dtype: Any) -> int:
@@ -58,8 +52,7 @@ def readable(array: np.ndarray) -> Buffer:
     if not array.flags.c_contiguous:
         raise ValueError(f"an array of shape {array.shape} with strides {array.strides} is not "
                          "contiguous: pass numpy.ascontiguousarray(x)")
-    return Buffer(array.__array_interface__["data"][0], array.shape, dtype_number(array.dtype),
-                  array)
+    return Buffer(array.__array_interface__["data"][0], array.shape, dtype_number(array.dtype))
 
 
 def writable(array: Any) -> Buffer:
@@ -75,5 +68,18 @@ def writable(array: Any) -> Buffer:
                          "contiguous: the result would not reach it")
     if not array.flags.writeable:
         raise ValueError("an output that is read-only")
-    return Buffer(array.__array_interface__["data"][0], array.shape, dtype_number(array.dtype),
-                  array)
+    return Buffer(array.__array_interface__["data"][0], array.shape, dtype_number(array.dtype))
+
+
+class _Numpy(Framework):
+    """numpy's arrays."""
+
+    accept = staticmethod(as_array)
+    readable = staticmethod(readable)
+    writable = staticmethod(writable)
+
+    def new(self, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
+        return np.empty(shape, like.dtype)
+
+
+NUMPY = _Numpy()

@@ -10,7 +10,7 @@ import ctypes
 import itertools
 import math
 import threading
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from dtrain import _abi, errors
 from dtrain._library import lib
@@ -101,11 +101,25 @@ def _shape_array(shape: tuple[int, ...]) -> Any:
     return found
 
 
-def tensor(name: str, pointer_in: int | None, pointer_out: int | None, shape: tuple[int, ...],
-           dtype: int, out_bytes: int = 0) -> _abi.Tensor:
-    """A dtrain_tensor_t in host memory; pointers are addresses, None is NULL."""
-    return _abi.Tensor(_TENSOR_SIZE, len(shape), name.encode(), pointer_in, pointer_out,
-                       _shape_array(shape), dtype, _abi.DEVICE_CPU, None, out_bytes)
+class Buffer(NamedTuple):
+    """Dense, row-major memory that the library may be lent."""
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: int  # DTYPE_… of the library
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * lib.dtrain_dtype_size(self.dtype)
+
+
+def tensor(name: str, source: Buffer | None, target: Buffer | None,
+           out_bytes: int = 0) -> _abi.Tensor:
+    """A dtrain_tensor_t in host memory, of the shape and type of `source`; None is NULL."""
+    _, shape, dtype = source or target
+    return _abi.Tensor(_TENSOR_SIZE, len(shape), name.encode(), source and source.pointer,
+                       target and target.pointer, _shape_array(shape), dtype, _abi.DEVICE_CPU,
+                       None, out_bytes)
 
 
 def sparse(name: str, shape: tuple[int, ...], indices: int, values: int, nnz: int,
@@ -256,11 +270,13 @@ def submit_group(call: Callable[..., int], tensors: Sequence[_abi.Tensor], names
     return Group([Handle(*parts) for parts in zip(names, handles, keeps, finishes)])
 
 
-def refuse(name: str, pset: int = 0) -> None:
-    """Tells the other ranks that a call was refused here before the library saw it, so that theirs
-    of that name fails instead of waiting: an operation with a type that is none."""
-    lib.dtrain_allreduce_async(tensor(name, None, None, (), 0), options(pset=pset),
-                               ctypes.c_uint64())
+def refuse(names: Sequence[str], pset: int, why: str) -> None:
+    """Tells the other ranks that this one will not submit the operations, so that theirs fail with
+    these words instead of waiting."""
+    n = len(names)
+    if n:
+        lib.dtrain_refuse((ctypes.c_char_p * n)(*[name.encode() for name in names]), n, pset,
+                          why.encode("utf-8", "replace"))
 
 
 def sweep_orphans() -> None:

@@ -11,6 +11,7 @@ Status = enum.IntEnum("Status", {name[len("ERR_"):] if name.startswith("ERR_") e
                                  for name, value in vars(_abi).items()
                                  if name in ("OK", "IN_PROGRESS") or name.startswith("ERR_")})
 Status.__doc__ = "What a call or an operation came to, as dtrain_status_t."
+Status.__str__ = enum.Enum.__str__  # its name, where Python 3.11 would print the number
 
 
 class Error(RuntimeError):

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtrain import _abi, _arrays, _submit, errors
 from dtrain._library import lib
-from dtrain.operations import Average
+from dtrain.reductions import Average
 from dtrain.process_sets import ProcessSet, world
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dtrain.operations import allgather, broadcast
+from dtrain.exchanges import allgather, broadcast
 from dtrain.process_sets import ProcessSet, world
 from dtrain.lifecycle import rank
 

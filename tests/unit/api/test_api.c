@@ -53,7 +53,29 @@ static void test_api_without_a_world_says_so(void **state)
     assert_int_equal(dtrain_is_initialized(), 0);
     assert_int_equal(dtrain_rank(), -1);
     assert_int_equal(add_one("x"), DTRAIN_ERR_NOT_INITIALIZED);
+    assert_int_equal(dtrain_refuse((const char *const[]){"x"}, 1, DTRAIN_PSET_WORLD, "no"),
+                     DTRAIN_ERR_NOT_INITIALIZED);
     assert_int_equal(dtrain_shutdown(), DTRAIN_ERR_NOT_INITIALIZED);
+}
+
+static void test_api_refuse_is_as_the_call_it_stands_for(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"x", "y"}, *const unnamed[] = {"x", ""};
+    assert_int_equal(dt_api_init(NULL, join_self, NULL), DTRAIN_OK);
+    for (int n = 1; n <= 2; n++) {
+        assert_int_equal(dtrain_refuse(names, n, DTRAIN_PSET_WORLD, "it is a list"),
+                         DTRAIN_ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(dtrain_last_error(), "it is a list"));
+    }
+    assert_int_equal(dtrain_refuse(unnamed, 2, DTRAIN_PSET_WORLD, "no"),
+                     DTRAIN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(dtrain_last_error(), "no name"));
+    assert_int_equal(dtrain_refuse(NULL, 1, DTRAIN_PSET_WORLD, "no"), DTRAIN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(dtrain_refuse(names, 0, DTRAIN_PSET_WORLD, "no"), DTRAIN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(dtrain_refuse(names, 1, DTRAIN_PSET_WORLD, NULL), DTRAIN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(add_one("x"), DTRAIN_OK);
+    assert_int_equal(dtrain_shutdown(), DTRAIN_OK);
 }
 
 static void test_api_join_that_fails_leaves_no_world(void **state)
@@ -209,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_api_without_a_world_says_so),
+        cmocka_unit_test(test_api_refuse_is_as_the_call_it_stands_for),
         cmocka_unit_test(test_api_join_that_fails_leaves_no_world),
         cmocka_unit_test(test_api_wait_all_returns_the_first_failure),
         cmocka_unit_test(test_api_refused_call_has_its_text_after_the_blocking_form),

@@ -203,11 +203,11 @@ static void refuse_one(engine_rank_t *self)
         if (is_wrong && what == 4)
             model.tensors[0].device = 3;
         ENGINE_STATUS(self, compare(self, &model, NUM),
-                      !is_wrong   ? DTRAIN_ERR_MISMATCH
-                      : what == 4 ? DTRAIN_ERR_UNSUPPORTED
-                                  : DTRAIN_ERR_INVALID_ARGUMENT);
+                      is_wrong && what == 4 ? DTRAIN_ERR_UNSUPPORTED : DTRAIN_ERR_INVALID_ARGUMENT);
+        char told[64];
+        snprintf(told, sizeof told, "rank %d: dtrain_check_equal: ", what % self->size);
         if (!is_wrong)
-            ENGINE_TEXT(self, dt_last_error(), "its call was refused");
+            ENGINE_TEXT(self, dt_last_error(), told);
     }
     engine_check_works(self, "after");
 }

@@ -9,8 +9,9 @@
 import torch.distributed
 
 from dtrain import (Adasum, Average, Max, Min, ProcessSet, Product, Sum, abort, add_process_set,
-                    agree_stop, barrier, built, cross_rank, cross_size, init, is_homogeneous, is_initialized,
-                    join, local_rank, local_size, rank, remove_process_set, shutdown, size, world)
+                    agree_stop, barrier, built, cross_rank, cross_size, init, is_homogeneous,
+                    is_initialized, join, local_rank, local_size, rank, remove_process_set,
+                    shutdown, size, world)
 from dtrain.torch import elastic
 from dtrain.torch.compression import Compression
 from dtrain.torch.functions import (allgather_object, broadcast_object, broadcast_optimizer_state,

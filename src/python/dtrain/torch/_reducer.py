@@ -9,8 +9,8 @@ import torch
 from dtrain import errors, lifecycle
 from dtrain.objects import broadcast_object
 from dtrain.process_sets import ProcessSet
-from dtrain.torch.operations import (allreduce_async_, grouped_allreduce_async_,
-                                     sparse_allreduce_async)
+from dtrain.torch.plain import (allreduce_async_, grouped_allreduce_async_,
+                                sparse_allreduce_async)
 
 Parameter = torch.nn.Parameter
 

@@ -121,10 +121,10 @@ class SetReducer(Hooks):
         if any(self.marks):
             self.synchronize()
 
-    def zero_grad(self, plain: Callable[[], None]) -> None:
+    def zero_grad(self, plain: Callable[..., None]) -> None:
         """Fills the gradients with zeros where they lie."""
         if not self.views:
-            plain()
+            plain(set_to_none=False)
             return
         for param, view in zip(self.params, self.views):
             view.zero_()

@@ -1,9 +1,13 @@
 """Where a tensor's elements lie, and the library's numbers of torch's types."""
 from __future__ import annotations
 
+from typing import Sequence
+
 import torch
 
-from dtrain import _abi, _arrays
+from dtrain import _abi
+from dtrain._starting import Framework
+from dtrain._submit import Buffer
 
 _TYPES = {
     torch.uint8: _abi.DTYPE_U8, torch.int8: _abi.DTYPE_I8, torch.int16: _abi.DTYPE_I16,
@@ -27,7 +31,7 @@ def numpy_name(dtype: torch.dtype) -> str:
     return "int16" if dtype is torch.bfloat16 else str(dtype).removeprefix("torch.")
 
 
-def buffer(tensor: torch.Tensor) -> _arrays.Buffer:
+def buffer(tensor: torch.Tensor) -> Buffer:
     """The memory of a dense tensor on the CPU. TypeError for its type or place, ValueError when it
     is not contiguous: a copy would leave the result where nobody looks."""
     dtype = library_type(tensor.dtype)
@@ -38,4 +42,16 @@ def buffer(tensor: torch.Tensor) -> _arrays.Buffer:
     if not tensor.is_contiguous():
         raise ValueError(f"a tensor of shape {tuple(tensor.shape)} with strides {tensor.stride()} "
                          "is not contiguous: pass x.contiguous()")
-    return _arrays.Buffer(tensor.data_ptr(), tuple(tensor.shape), dtype, tensor)
+    return Buffer(tensor.data_ptr(), tuple(tensor.shape), dtype)
+
+
+class _Torch(Framework):
+    """torch's tensors."""
+
+    readable = writable = staticmethod(buffer)
+
+    def new(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+        return torch.empty(shape, dtype=like.dtype)
+
+
+TORCH = _Torch()

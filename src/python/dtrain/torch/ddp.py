@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.distributed import GradBucket
 
-from dtrain.operations import Average
+from dtrain.reductions import Average
 from dtrain.process_sets import ProcessSet, world
 from dtrain.torch.compression import Compression
-from dtrain.torch.operations import allreduce_async_
+from dtrain.torch.plain import allreduce_async_
 
 
 class HookState:

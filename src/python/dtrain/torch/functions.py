@@ -5,11 +5,11 @@ from typing import Any, Iterable
 
 import torch
 
-from dtrain.agree import check_buffers
+from dtrain.agree import check_with
 from dtrain.objects import allgather_object, broadcast_object
 from dtrain.process_sets import ProcessSet, world
-from dtrain.torch._tensors import buffer
-from dtrain.torch.operations import broadcast_async_
+from dtrain.torch._tensors import TORCH
+from dtrain.torch.plain import broadcast_async_
 from dtrain.lifecycle import rank
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state",
@@ -40,8 +40,9 @@ def check_equal(params: Any, *, process_set: ProcessSet = world) -> None:
     """Raises Mismatch on all ranks, with the first tensor that differs and the ranks that differ
     from most, unless tensors are the same on all ranks, bit for bit. `params` as for
     broadcast_parameters."""
-    check_buffers([(name, buffer(tensor.detach().contiguous()))
-                   for name, tensor in _named_tensors(params)], process_set, None)
+    tensors = [(name, tensor.detach() if tensor.layout is not torch.strided
+                else tensor.detach().contiguous()) for name, tensor in _named_tensors(params)]
+    check_with(TORCH, tensors, process_set, None)
 
 
 def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:

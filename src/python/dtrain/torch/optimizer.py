@@ -6,17 +6,18 @@ the backward pass; step() waits for all of them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from typing import Any, Iterable, Iterator, Sequence
 
 import torch
 
-from dtrain.operations import Adasum, Average
+from dtrain.reductions import Adasum, Average
 from dtrain.process_sets import ProcessSet, world
 from dtrain.torch._reducer import Parameter, Reducer, named
 from dtrain.torch._set_reducer import SetReducer
 from dtrain.torch.compression import Compression
-from dtrain.torch.operations import allreduce_async_
+from dtrain.torch.plain import allreduce_async_
 
 class _Distributed:
     """What a DistributedOptimizer adds to the class of the optimizer that it wraps."""
@@ -57,7 +58,7 @@ class _Distributed:
             raise AssertionError("zero_grad() between backward and step() or synchronize(): "
                                  "gradients are being reduced")
         options = {} if set_to_none is None else {"set_to_none": set_to_none}
-        self._reducer.zero_grad(lambda: super(_Distributed, self).zero_grad(**options))
+        self._reducer.zero_grad(functools.partial(super().zero_grad, **options))
 
     def load_state_dict(self, state_dict: dict) -> None:
         """As the optimizer's; gradients that are in flight are forgotten."""

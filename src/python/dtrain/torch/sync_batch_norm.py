@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dtrain.operations import Sum
+from dtrain.reductions import Sum
 from dtrain.process_sets import ProcessSet, world
-from dtrain.torch.operations import allgather_async, allreduce_async
+from dtrain.torch.plain import allgather_async, allreduce_async
 
 
 class SyncBatchNorm(_BatchNorm):
