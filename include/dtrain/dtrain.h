@@ -941,7 +941,11 @@ DTRAIN_API dtrain_status_t dtrain_sampler_restore(dtrain_sampler_t *sampler,
  *
  * A step is what lies between two waits; all ranks of the set's process set make the same steps. A
  * gradient may be written from the end of a step's wait to its own mark, and read after the wait. A
- * gradient that was not marked takes part with zeros, which a warning says once for each.
+ * gradient that was not marked takes part with zeros, which a warning says once for each. Where
+ * ranks are not at the same step (one has waited once more or less, has other passes, or its sync
+ * off) nothing is added up: MISMATCH on all ranks, and the text has the ranks and their steps. A
+ * step for which a rank has marked nothing while others have is such a one: a rank without data
+ * says so by dtrain_gradset_unused, or dtrain_join.
  *
  * Gradients in the library's memory are reduced where they lie. Those in the caller's are copied to
  * the library's and back.
@@ -1037,8 +1041,10 @@ DTRAIN_API dtrain_status_t dtrain_gradset_unused(dtrain_gradset_t *set, int inde
 
 /*
  * Ends a step: waits until all gradients are reduced. While it waits, the calling thread does the
- * library's work. OK at once while sync is off. Errors as at dtrain_wait; then what the gradients
- * hold is undefined.
+ * library's work. OK at once while sync is off. Errors as at dtrain_wait, MISMATCH also where ranks
+ * are at different steps; then what the gradients hold is undefined. Where the next step's
+ * gradients were marked before this call, which their marks' INVALID_ARGUMENT says, it ends that
+ * step too, so that this rank is again where the others are: all get an error for it.
  */
 DTRAIN_API dtrain_status_t dtrain_gradset_wait(dtrain_gradset_t *set);
 
@@ -1072,7 +1078,8 @@ DTRAIN_API dtrain_status_t dtrain_gradset_set_accumulation(dtrain_gradset_t *set
 
 /*
  * `on` 0: from now on marks and waits do nothing, so that gradients are only this rank's; 1: they
- * count again. The same on all ranks. INVALID_ARGUMENT in the middle of a step.
+ * count again. The same on all ranks, which also wait equally often meanwhile. INVALID_ARGUMENT in
+ * the middle of a step.
  */
 DTRAIN_API dtrain_status_t dtrain_gradset_sync_enable(dtrain_gradset_t *set, int on);
 

@@ -88,12 +88,17 @@ static dtrain_status_t send_to_root(dt_runtime_t *runtime, int64_t now_ns)
     return status == DTRAIN_ERR_RANK_LOST ? DTRAIN_OK : status;
 }
 
-/* Writes the bits of those operations from `first` on that have an id. */
+static int has_bit(const dt_operation_t *operation)
+{
+    return operation->id != DT_ID_NONE && operation->stamp.step == 0;
+}
+
+/* Writes the bits of those operations from `first` on that have an id and no stamp. */
 static void put_bits(dt_buffer_t *message, const dt_operation_t *first)
 {
     uint32_t low = DT_ID_NONE, high = 0;
     for (const dt_operation_t *operation = first; operation; operation = operation->next) {
-        if (operation->id == DT_ID_NONE)
+        if (!has_bit(operation))
             continue;
         low = operation->id < low ? operation->id : low;
         high = operation->id > high ? operation->id : high;
@@ -107,9 +112,25 @@ static void put_bits(dt_buffer_t *message, const dt_operation_t *first)
         return;
     memset(bits, 0, (size_t)words * 8);
     for (const dt_operation_t *operation = first; operation; operation = operation->next) {
-        if (operation->id != DT_ID_NONE)
+        if (has_bit(operation))
             bits[operation->id / 8 - base * 8] |= (uint8_t)(1u << operation->id % 8);
     }
+}
+
+/* Writes ids with stamps. */
+static void put_stamped(dt_buffer_t *message, const dt_operation_t *first)
+{
+    size_t count_at = message->length;
+    uint32_t count = 0;
+    dt_put_u32(message, 0);
+    for (const dt_operation_t *operation = first; operation; operation = operation->next) {
+        if (operation->id == DT_ID_NONE || operation->stamp.step == 0)
+            continue;
+        dt_put_u32(message, operation->id);
+        dt_put_stamp(message, operation->stamp);
+        count++;
+    }
+    dt_patch_u32(message, count_at, count);
 }
 
 static void put_request(dt_buffer_t *message, const dt_operation_t *operation)
@@ -117,7 +138,8 @@ static void put_request(dt_buffer_t *message, const dt_operation_t *operation)
     dt_request_t request = {.name = operation->name->text,
                             .name_length = operation->name->length,
                             .status = DTRAIN_OK,
-                            .signature = operation->signature};
+                            .signature = operation->signature,
+                            .stamp = operation->stamp};
     dt_buffer_t definition = {0};
     if (operation->is_refused) {
         request.status = operation->status;
@@ -177,6 +199,7 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
     put_bits(&runtime->message, first);
+    put_stamped(&runtime->message, first);
     put_requests(&runtime->message, first);
     dt_put_u32(&runtime->message, 0); /* withdrawals */
     dt_fault_point(DT_FAULT_NEGOTIATE);
@@ -486,7 +509,8 @@ static dtrain_status_t check(dt_runtime_t *runtime, int64_t now_ns, int *moved)
     dt_put_header(message, DT_MESSAGE_REPORT);
     dt_put_u32(message, 0);
     dt_put_u32(message, 0);
-    dt_put_u32(message, 0);
+    dt_put_u32(message, 0); /* stamped ones */
+    dt_put_u32(message, 0); /* requests */
     size_t count_at = message->length;
     uint32_t count = 0;
     dt_put_u32(message, 0);

@@ -144,14 +144,27 @@ static dtrain_status_t take_join(dt_negotiator_t *negotiator, const dt_tally_t *
     return status;
 }
 
+/* The variant of an id, or, when ranks are ready with another stamp, one of this stamp beside it;
+ * -1: memory ran out. */
+static int stamped_variant(const dt_cached_t *cached, dt_stamp_t stamp)
+{
+    dt_request_t request = {.signature = cached->tally->variants[cached->variant].signature,
+                            .stamp = stamp};
+    return dt_tally_find_variant(cached->tally, &request);
+}
+
 static dtrain_status_t take_ready(dt_negotiator_t *negotiator, int rank, uint32_t id,
-                                  int64_t now_ns)
+                                  const dt_stamp_t *stamp, int64_t now_ns)
 {
     if (id >= negotiator->num_ids || !negotiator->ids[id].tally)
         return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported id %u, which was never given", rank,
                        id);
     dt_tally_t *tally = negotiator->ids[id].tally;
-    dt_rank_set_add(&tally->variants[negotiator->ids[id].variant].who, rank);
+    int variant =
+        stamp ? stamped_variant(&negotiator->ids[id], *stamp) : negotiator->ids[id].variant;
+    if (variant < 0)
+        return dt_negotiator_no_memory();
+    dt_rank_set_add(&tally->variants[variant].who, rank);
     return mark(negotiator, tally, rank, now_ns);
 }
 
@@ -167,12 +180,27 @@ static dtrain_status_t take_bits(dt_negotiator_t *negotiator, int rank, dt_reade
             bits &= bits - 1;
             if (id >= DT_ID_NONE)
                 return dt_fail(DTRAIN_ERR_INTERNAL, "rank %d reported a wrong id", rank);
-            dtrain_status_t status = take_ready(negotiator, rank, (uint32_t)id, now_ns);
+            dtrain_status_t status = take_ready(negotiator, rank, (uint32_t)id, NULL, now_ns);
             if (status != DTRAIN_OK)
                 return status;
         }
     }
     return DTRAIN_OK;
+}
+
+static dtrain_status_t take_stamped(dt_negotiator_t *negotiator, int rank, dt_reader_t *reader,
+                                    int64_t now_ns)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    uint32_t count = dt_get_u32(reader);
+    for (uint32_t i = 0; i < count && status == DTRAIN_OK; i++) {
+        uint32_t id = dt_get_u32(reader);
+        dt_stamp_t stamp = dt_get_stamp(reader);
+        if (reader->failed)
+            break;
+        status = take_ready(negotiator, rank, id, &stamp, now_ns);
+    }
+    return status;
 }
 
 static void take_refusal(dt_tally_t *tally, int rank, const dt_request_t *request)
@@ -247,6 +275,8 @@ dtrain_status_t dt_negotiator_report(dt_negotiator_t *negotiator, int rank, cons
 {
     dt_reader_t reader = dt_reader_make(report, length);
     dtrain_status_t status = take_bits(negotiator, rank, &reader, now_ns);
+    if (status == DTRAIN_OK)
+        status = take_stamped(negotiator, rank, &reader, now_ns);
     uint32_t requests = dt_get_u32(&reader);
     for (uint32_t i = 0; i < requests && status == DTRAIN_OK && !reader.failed; i++) {
         dt_request_t request;

@@ -25,8 +25,15 @@ static void copy_definition(const char *definition, const char *other, char *tex
 static const char *variant_difference(const dt_variant_t *a, const dt_variant_t *b, char *a_value,
                                       char *b_value, size_t cap)
 {
-    if (!a->definition || !b->definition)
-        return dt_signature_difference(&a->signature, &b->signature, a_value, b_value, cap);
+    if (!a->definition || !b->definition) {
+        const char *what =
+            dt_signature_difference(&a->signature, &b->signature, a_value, b_value, cap);
+        if (what || dt_stamp_equal(a->stamp, b->stamp))
+            return what;
+        dt_stamp_describe(a->stamp, b->stamp, a_value, cap);
+        dt_stamp_describe(b->stamp, a->stamp, b_value, cap);
+        return "step";
+    }
     copy_definition(a->definition, b->definition, a_value, cap);
     copy_definition(b->definition, a->definition, b_value, cap);
     return "process set";

@@ -57,6 +57,7 @@ static void put_error(dt_negotiator_t *negotiator, const dt_tally_t *tally, dt_e
     entry->kind = DT_ENTRY_ERROR;
     entry->status = tally->status;
     entry->text_length = strlen(entry->text);
+    entry->step = dt_tally_step(tally);
     dt_rank_set_subtract(&negotiator->some, world, &tally->ready);
     put_ranks(negotiator, &negotiator->some, entry);
 }

@@ -9,6 +9,7 @@
 #include "comm/device.h"
 #include "core/output.h"
 #include "core/signature.h"
+#include "core/stamp.h"
 
 typedef struct dt_name dt_name_t;
 typedef struct dt_pset dt_pset_t;
@@ -36,6 +37,7 @@ typedef struct dt_operation {
 
     /* What is to be done: [const] from submit on. */
     dt_signature_t signature;
+    dt_stamp_t stamp;
     const void *in;
     void *out;
     int64_t count; /* elements of the tensor, as this rank gave it */
@@ -64,7 +66,8 @@ typedef struct dt_operation {
     dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
     dt_pset_change_t *change; /* adding or removing a set: owned */
     dt_stand_in_t *stand_in;  /* for a rank that has joined (stand_in.h): owned */
-    int32_t result;           /* [done] a number that the operation came to, else -1 */
+    /* [done] a number that the operation came to, or, failed, the furthest rank's step; else -1 */
+    int32_t result;
 
     dt_name_t *name; /* [intake lock]; NULL in a stand-in and a bystander */
     uint32_t id;     /* [intake lock] until taken, then [coordinator]; DT_ID_NONE: not cached */

@@ -392,6 +392,15 @@ void dt_pset_reopen(dt_psets_t *psets, int32_t id)
     pthread_mutex_unlock(&psets->lock);
 }
 
+uint32_t dt_psets_num_joins(dt_psets_t *psets, int32_t id)
+{
+    pthread_mutex_lock(&psets->lock);
+    dt_pset_t *set = dt_psets_find(psets, id);
+    uint32_t num_joins = set ? atomic_load(&set->num_joins) : 0;
+    pthread_mutex_unlock(&psets->lock);
+    return num_joins;
+}
+
 dtrain_status_t dt_pset_describe(dt_psets_t *psets, int32_t id, int *rank, int *size, int *ranks,
                                  int cap)
 {

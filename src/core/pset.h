@@ -26,7 +26,9 @@ typedef struct dt_pset {
 
     _Atomic int num_pending; /* [atomic] of this rank; raised with the lock, but for the world's */
     _Atomic int has_joined;  /* [atomic] this rank has, and its join is not done */
-    int is_closing;          /* [lock] this rank has asked for its removal */
+    _Atomic uint32_t
+        num_joins;  /* [atomic] joins of all members that are done; written with baton */
+    int is_closing; /* [lock] this rank has asked for its removal */
 
     /* [baton], of members */
     dt_backend_t *backend; /* the world's is borrowed */
@@ -126,6 +128,9 @@ void dt_pset_leave(dt_pset_t *set);
 /* Closes a set to calls, before its removal; INVALID_ARGUMENT when it cannot be removed. */
 dtrain_status_t dt_pset_close(dt_psets_t *psets, int32_t id);
 void dt_pset_reopen(dt_psets_t *psets, int32_t id);
+
+/* Joins of a set that are done, so far; 0 for one that does not exist. */
+uint32_t dt_psets_num_joins(dt_psets_t *psets, int32_t id);
 
 /* What dtrain_pset_rank and its like tell. `ranks` receives at most `cap`. INVALID_ARGUMENT. */
 dtrain_status_t dt_pset_describe(dt_psets_t *psets, int32_t id, int *rank, int *size, int *ranks,

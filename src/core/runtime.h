@@ -116,6 +116,7 @@ typedef struct dt_submission {
     /* The group it belongs to, filled in by dt_runtime_submit_group; all 0: none. */
     uint64_t group;
     uint32_t group_size, group_index;
+    dt_stamp_t stamp; /* of what comes with every step; zeros: none */
 } dt_submission_t;
 
 /* The public asynchronous calls; see dtrain.h. */

@@ -301,6 +301,7 @@ static dt_operation_t *make_operation(dt_runtime_t *runtime, call_t *call, dtrai
     dt_fault_point(DT_FAULT_ENQUEUE);
     memset(&operation->signature, 0, offsetof(dt_signature_t, shape));
     operation->signature.kind = (uint8_t)call->submission->kind;
+    operation->stamp = call->submission->stamp;
     operation->in = operation->out = NULL;
     operation->count = operation->bytes = 0;
     *status = check_call(runtime, call, operation);

@@ -48,7 +48,8 @@ void dt_tally_free(dt_tally_t *tally)
 
 static int is_variant(const dt_variant_t *variant, const dt_request_t *request)
 {
-    if (!dt_signature_equal(&variant->signature, &request->signature))
+    if (!dt_signature_equal(&variant->signature, &request->signature) ||
+        (variant->who.count > 0 && !dt_stamp_equal(variant->stamp, request->stamp)))
         return 0;
     return !variant->definition ||
            (strlen(variant->definition) == request->text_length &&
@@ -58,8 +59,10 @@ static int is_variant(const dt_variant_t *variant, const dt_request_t *request)
 int dt_tally_find_variant(dt_tally_t *tally, const dt_request_t *request)
 {
     for (int i = 0; i < tally->num_variants; i++) {
-        if (is_variant(&tally->variants[i], request))
+        if (is_variant(&tally->variants[i], request)) {
+            tally->variants[i].stamp = request->stamp;
             return i;
+        }
     }
     size_t bytes = ((size_t)tally->num_variants + 1) * sizeof *tally->variants;
     dt_variant_t *variants = dt_realloc(tally->variants, bytes);
@@ -69,6 +72,7 @@ int dt_tally_find_variant(dt_tally_t *tally, const dt_request_t *request)
     dt_variant_t *variant = &variants[tally->num_variants];
     memset(variant, 0, sizeof *variant);
     variant->signature = request->signature;
+    variant->stamp = request->stamp;
     variant->id = DT_ID_NONE;
     if (request->signature.kind == DT_KIND_PSET_ADD) {
         variant->definition = dt_alloc(request->text_length + 1);
@@ -105,6 +109,17 @@ int64_t dt_tally_bytes(const dt_tally_t *tally)
     return dt_signature_count(signature) * (int64_t)dt_dtype_size((dtrain_dtype_t)signature->dtype);
 }
 
+uint32_t dt_tally_step(const dt_tally_t *tally)
+{
+    uint32_t step = 0;
+    for (int i = 0; i < tally->num_variants; i++) {
+        const dt_variant_t *variant = &tally->variants[i];
+        if (variant->who.count > 0 && variant->stamp.step > step)
+            step = variant->stamp.step;
+    }
+    return step;
+}
+
 const char *dt_tally_what(const dt_tally_t *tally, char text[DT_KEY_TEXT_MAX])
 {
     return dt_pset_key_describe(tally->name, tally->length, text, DT_KEY_TEXT_MAX);
@@ -113,6 +128,7 @@ const char *dt_tally_what(const dt_tally_t *tally, char text[DT_KEY_TEXT_MAX])
 static int variants_agree(const dt_variant_t *a, const dt_variant_t *b)
 {
     return dt_signature_agrees(&a->signature, &b->signature) &&
+           dt_stamp_equal(a->stamp, b->stamp) &&
            (!a->definition || strcmp(a->definition, b->definition) == 0);
 }
 

@@ -11,10 +11,11 @@
 #include "core/pset_key.h"
 #include "core/wire.h"
 
-/* Some ranks' signature for a name. */
+/* Some ranks' signature for a name, and their stamp. */
 typedef struct dt_variant {
     dt_signature_t signature;
     char *definition;  /* of a process set, in a PSET_ADD; else NULL */
+    dt_stamp_t stamp;  /* of those who are ready */
     uint32_t id;       /* DT_ID_NONE: not cached */
     dt_rank_set_t who; /* ready with this signature */
 } dt_variant_t;
@@ -55,8 +56,8 @@ void dt_tally_remove(dt_tally_list_t *list, dt_tally_t *tally);
 void dt_variant_free(dt_variant_t *variant);
 void dt_tally_free(dt_tally_t *tally);
 
-/* The index of a request's signature among the tally's variants, added when new; -1: memory ran
- * out. */
+/* The index of a request's signature and stamp among the tally's variants, added when new; -1:
+ * memory ran out. */
 int dt_tally_find_variant(dt_tally_t *tally, const dt_request_t *request);
 
 /* What the first rank submitted; NULL when all that came was refused. */
@@ -68,6 +69,9 @@ const char *dt_tally_what(const dt_tally_t *tally, char text[DT_KEY_TEXT_MAX]);
 
 /* How much data an agreed operation moves, as far as it is known. */
 int64_t dt_tally_bytes(const dt_tally_t *tally);
+
+/* The furthest step of those who are ready; 0: there are no stamps. */
+uint32_t dt_tally_step(const dt_tally_t *tally);
 
 /* Errors and barriers, which move no data and so come first. */
 int dt_tally_is_light(const dt_tally_t *tally);

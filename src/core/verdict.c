@@ -22,6 +22,8 @@ static void apply_error(dt_runtime_t *runtime, const dt_entry_t *entry)
         return;
     char text[DT_ERROR_MAX];
     snprintf(text, sizeof text, "%.*s", (int)entry->text_length, entry->text);
+    if (entry->step > 0)
+        operation->result = (int32_t)entry->step;
     dt_complete(runtime, operation, (dtrain_status_t)entry->status, text);
 }
 
@@ -137,6 +139,7 @@ static dtrain_status_t complete_agreed(dt_runtime_t *runtime, const dt_entry_t *
     char text[128];
     if (operation->signature.kind == DT_KIND_JOIN) {
         operation->result = entry->signature.root;
+        atomic_fetch_add(&operation->set->num_joins, 1);
     } else if (operation->signature.kind == DT_KIND_PSET_ADD &&
                runtime->psets.count > DT_SUBSETS_MAX) {
         snprintf(text, sizeof text, "there are %d process sets, and no more can be at a time",

@@ -187,6 +187,22 @@ int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature)
     return reader->failed ? -1 : 0;
 }
 
+void dt_put_stamp(dt_buffer_t *buffer, dt_stamp_t stamp)
+{
+    dt_put_u32(buffer, stamp.step);
+    dt_put_u16(buffer, stamp.passes);
+    dt_put_u16(buffer, stamp.kind);
+}
+
+dt_stamp_t dt_get_stamp(dt_reader_t *reader)
+{
+    dt_stamp_t stamp;
+    stamp.step = dt_get_u32(reader);
+    stamp.passes = dt_get_u16(reader);
+    stamp.kind = dt_get_u16(reader);
+    return stamp;
+}
+
 void dt_put_header(dt_buffer_t *buffer, dt_message_t type)
 {
     dt_put_u8(buffer, (uint8_t)type);
@@ -204,8 +220,10 @@ void dt_put_request(dt_buffer_t *buffer, const dt_request_t *request)
 {
     dt_put_u32(buffer, (uint32_t)request->status);
     dt_put_text(buffer, request->name, request->name_length);
-    if (request->status == DTRAIN_OK)
+    if (request->status == DTRAIN_OK) {
         dt_put_signature(buffer, &request->signature);
+        dt_put_stamp(buffer, request->stamp);
+    }
     if (request->status != DTRAIN_OK || request->signature.kind == DT_KIND_PSET_ADD)
         dt_put_text(buffer, request->text, request->text_length);
 }
@@ -225,6 +243,7 @@ int dt_get_request(dt_reader_t *reader, dt_request_t *request)
     check_name(reader, request->name_length);
     if (request->status == DTRAIN_OK) {
         dt_get_signature(reader, &request->signature);
+        request->stamp = dt_get_stamp(reader);
         if (request->signature.kind != DT_KIND_PSET_ADD)
             return reader->failed ? -1 : 0;
     }
@@ -263,6 +282,7 @@ void dt_put_entry(dt_buffer_t *buffer, const dt_entry_t *entry)
         dt_put_u32(buffer, (uint32_t)entry->status);
         dt_put_text(buffer, entry->name, entry->name_length);
         dt_put_text(buffer, entry->text, entry->text_length);
+        dt_put_u32(buffer, entry->step);
         put_absent(buffer, entry);
         break;
     }
@@ -288,6 +308,7 @@ int dt_get_entry(dt_reader_t *reader, dt_entry_t *entry)
         entry->name = dt_get_text(reader, &entry->name_length);
         check_name(reader, entry->name_length);
         entry->text = dt_get_text(reader, &entry->text_length);
+        entry->step = dt_get_u32(reader);
         get_absent(reader, entry);
         if (entry->status >= 0)
             reader->failed = 1;

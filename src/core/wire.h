@@ -20,9 +20,10 @@
 
 #include "base/buffer.h"
 #include "core/signature.h"
+#include "core/stamp.h"
 
 /* Raised with every change of a message's form. */
-#define DT_WIRE_VERSION 3
+#define DT_WIRE_VERSION 4
 
 /* "No id": the operation is not cached. */
 #define DT_ID_NONE UINT32_MAX
@@ -66,6 +67,9 @@ void dt_put_signature(dt_buffer_t *buffer, const dt_signature_t *signature);
 /* 0, or -1 for a signature that no rank can have sent (also sets failed). */
 int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature);
 
+void dt_put_stamp(dt_buffer_t *buffer, dt_stamp_t stamp);
+dt_stamp_t dt_get_stamp(dt_reader_t *reader);
+
 /* Every message starts with its type and the version. Returns the type, or 0 for a message of
  * another version or none at all. */
 void dt_put_header(dt_buffer_t *buffer, dt_message_t type);
@@ -73,7 +77,8 @@ int dt_get_header(dt_reader_t *reader);
 
 /*
  * REPORT: header, u32 first word, u32 words, that many u64 (bit i of word w is id 64 (first + w)
- * + i), u32 requests, each as below, u32 withdrawals, each f64 seconds waited and a text, the name.
+ * + i), u32 stamped ones, each u32 id and a stamp in place of its bit, u32 requests, each as below,
+ * u32 withdrawals, each f64 seconds waited and a text, the name.
  */
 typedef struct dt_request {
     const char *name;
@@ -81,7 +86,8 @@ typedef struct dt_request {
     int32_t status;   /* OK; else the rank refused the call, and `text` says why */
     const char *text; /* a set's definition in a PSET_ADD that is OK; else only in a refused one */
     size_t text_length;
-    dt_signature_t signature; /* when status is OK */
+    dt_signature_t signature; /* when status is OK, as the next */
+    dt_stamp_t stamp;
 } dt_request_t;
 
 void dt_put_request(dt_buffer_t *buffer, const dt_request_t *request);
@@ -92,14 +98,16 @@ typedef enum dt_entry_kind {
     DT_ENTRY_CACHED = 1, /* u32 id */
     DT_ENTRY_NEW = 2,    /* u32 id (or DT_ID_NONE), the name, the signature, u32 ranks that have
                             joined and not reported it, and these as u32 */
-    DT_ENTRY_ERROR = 3   /* i32 status, the name, the text, u32 ranks that it is not about (they
-                            had not reported it when rank 0 decided), and these as u32 */
+    DT_ENTRY_ERROR = 3   /* i32 status, the name, the text, u32 the furthest step that a rank was
+                            at (0: there are no stamps), u32 ranks that it is not about (they had
+                            not reported it when rank 0 decided), and these as u32 */
 } dt_entry_kind_t;
 
 typedef struct dt_entry {
     dt_entry_kind_t kind;
     uint32_t id;
     int32_t status;
+    uint32_t step;
     const char *name;
     size_t name_length;
     const char *text;

@@ -27,10 +27,11 @@
 typedef struct dt_grad_slot {
     /* [atomic] marks of this step; those that brought a gradient count DT_GRAD_BROUGHT more. */
     _Atomic uint32_t marks;
-    _Atomic int32_t when; /* [atomic] its place among those that are complete, until frozen */
-    void *own;            /* [const] the caller's memory; NULL: the set's */
-    void *data;           /* [const] of the parameter, for an optimizer; or NULL */
-    int was_missed;       /* [waiter] it was reported */
+    _Atomic int32_t when;     /* [atomic] its place among those that are complete, until frozen */
+    _Atomic uint32_t refused; /* [atomic] marks beyond those of this step */
+    void *own;                /* [const] the caller's memory; NULL: the set's */
+    void *data;               /* [const] of the parameter, for an optimizer; or NULL */
+    int was_missed;           /* [waiter] it was reported */
 } dt_grad_slot_t;
 
 #define DT_GRAD_BROUGHT 0x10000u
@@ -46,8 +47,9 @@ typedef struct dt_grad_work {
      * the set for this run, so that whoever waits may free it. */
     _Atomic int is_done;
     dtrain_status_t status;
-    char *error; /* or NULL */
-    char *name;  /* [const] of the operation */
+    uint32_t furthest; /* failed: the step of the rank that was furthest; 0: not known */
+    char *error;       /* or NULL */
+    char *name;        /* [const] of the operation */
 } dt_grad_work_t;
 
 struct dtrain_gradset {
@@ -79,8 +81,13 @@ struct dtrain_gradset {
     _Atomic int is_off; /* [atomic] marks do not count */
 
     _Atomic int32_t num_complete; /* [atomic] gradients of this step, until frozen */
+    _Atomic int kind;             /* [atomic] dt_stamp_kind_t of this step */
+    _Atomic uint32_t num_refused; /* [atomic] marks of this step, as slots count them */
 
-    /* [waiter] */
+    /* [waiter]; the first two are read with the baton while runs are on their way */
+    uint32_t step;  /* how many are over, by which ranks tell their steps apart (gradset_stamp.c) */
+    uint32_t joins; /* joins of the process set before the first of them */
+    int is_early;   /* the next step was marked before this one was ended */
     int64_t steps;
     int64_t missed;
     int64_t waited_ns;
@@ -124,6 +131,14 @@ dtrain_status_t dt_gradset_end_step(dtrain_gradset_t *set, dtrain_status_t statu
 /* Between steps: takes the order for the frozen plan, instead of what is to be observed.
  * Collective; the same on all ranks. Nothing when it is frozen. */
 dtrain_status_t dt_gradset_adopt(dtrain_gradset_t *set, const int32_t *order);
+
+/* As dt_gradset_wait, which besides catches up. */
+dtrain_status_t dt_gradset_end(dtrain_gradset_t *set);
+
+/* After a step, and all that follows from it, which came to `status`. Where the program had marked
+ * the next step's gradients before it ended this one, they were refused, so the next step is ended
+ * as well: with an error on all ranks, which then stand alike again. The first error. */
+dtrain_status_t dt_gradset_catch_up(dtrain_gradset_t *set, dtrain_status_t status);
 
 /* The part of a run that this rank, or rank `rank` of the set, has the reduced gradients of when it
  * is sharded: elements of the space. */

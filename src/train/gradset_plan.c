@@ -55,13 +55,19 @@ static char *name_run(const dtrain_gradset_t *set, const dt_grad_plan_t *plan, i
 
 void dt_gradset_reset(dtrain_gradset_t *set)
 {
-    for (int i = 0; i < set->layout.n; i++)
+    int has_refused = atomic_exchange(&set->num_refused, 0) > 0;
+    atomic_store_explicit(&set->kind, DT_STAMP_USUAL, memory_order_relaxed);
+    for (int i = 0; i < set->layout.n; i++) {
         atomic_store_explicit(&set->slots[i].marks, 0, memory_order_relaxed);
+        if (has_refused)
+            atomic_store_explicit(&set->slots[i].refused, 0, memory_order_relaxed);
+    }
     for (int i = 0; i < set->plan.num_runs; i++) {
         dt_grad_work_t *work = &set->works[i];
         atomic_store_explicit(&work->missing, set->plan.runs[i].num_slices, memory_order_relaxed);
         atomic_store_explicit(&work->is_done, 0, memory_order_relaxed);
         work->status = DTRAIN_OK;
+        work->furthest = 0;
         dt_free(work->error);
         work->error = NULL;
     }

@@ -50,8 +50,11 @@ static void run_is_done(uint64_t handle, dtrain_status_t status, void *user)
     dt_grad_work_t *work = user;
     dt_runtime_t *runtime = work->set->runtime;
     char text[DT_ERROR_MAX] = "";
-    if (status != DTRAIN_OK)
+    if (status != DTRAIN_OK) {
+        const dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
+        work->furthest = operation && operation->result > 0 ? (uint32_t)operation->result : 0;
         dt_runtime_handle_error(runtime, handle, text, sizeof text);
+    }
     dt_runtime_release(runtime, handle);
     finish(work, status, text);
 }
@@ -95,7 +98,8 @@ void dt_gradset_submit_run(dt_errand_t *errand)
     dt_submission_t submission = {.kind = is_sharded ? DT_KIND_REDUCESCATTER : DT_KIND_ALLREDUCE,
                                   .tensor = &tensor,
                                   .options = &options,
-                                  .is_own = 1};
+                                  .is_own = 1,
+                                  .stamp = dt_gradset_stamp(set)};
     dtrain_handle_t handle;
     dtrain_status_t status = dt_runtime_submit(set->runtime, &submission, &handle);
     if (status != DTRAIN_OK)
@@ -104,8 +108,7 @@ void dt_gradset_submit_run(dt_errand_t *errand)
 
 /* ---- Marks -------------------------------------------------------------------------------- */
 
-/* A gradient is complete: so may be runs. */
-static void complete(dtrain_gradset_t *set, int index)
+void dt_gradset_complete(dtrain_gradset_t *set, int index)
 {
     const dt_grad_plan_t *plan = &set->plan;
     if (!set->is_frozen) {
@@ -146,6 +149,8 @@ dtrain_status_t dt_gradset_mark(dtrain_gradset_t *set, int index, int brings)
         return DTRAIN_OK;
     if (passes > set->passes) {
         atomic_fetch_sub(&set->slots[index].marks, more);
+        atomic_fetch_add(&set->slots[index].refused, 1);
+        atomic_fetch_add(&set->num_refused, 1);
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "gradient set '%.100s': '%.200s' is marked %u times in a step of %u "
                        "passes: dtrain_gradset_wait ends a step",
@@ -153,7 +158,7 @@ dtrain_status_t dt_gradset_mark(dtrain_gradset_t *set, int index, int brings)
     }
     if (marks < DT_GRAD_BROUGHT)
         clear(set, index);
-    complete(set, index);
+    dt_gradset_complete(set, index);
     return DTRAIN_OK;
 }
 
@@ -175,6 +180,7 @@ void dt_gradset_flush(dtrain_gradset_t *set)
     char names[800] = "";
     size_t used = 0;
     int count = 0;
+    dt_gradset_judge_step(set);
     for (int i = 0; i < set->layout.n; i++) {
         dt_grad_slot_t *slot = &set->slots[i];
         uint32_t marks = atomic_load(&slot->marks);
@@ -191,7 +197,7 @@ void dt_gradset_flush(dtrain_gradset_t *set)
         if (marks < DT_GRAD_BROUGHT)
             clear(set, i);
         atomic_store(&slot->marks, set->passes);
-        complete(set, i);
+        dt_gradset_complete(set, i);
     }
     report_missing(set, names, count);
 }
@@ -235,16 +241,12 @@ dtrain_status_t dt_gradset_wait_one(dtrain_gradset_t *set, int index)
     return DTRAIN_OK;
 }
 
-dtrain_status_t dt_gradset_wait(dtrain_gradset_t *set)
+dtrain_status_t dt_gradset_await_runs(dtrain_gradset_t *set)
 {
     dtrain_status_t first = DTRAIN_OK;
     char text[DT_ERROR_MAX];
-    dtrain_status_t status = dt_runtime_may_block(set->runtime, "dtrain_gradset_wait");
-    if (status != DTRAIN_OK || atomic_load(&set->is_off))
-        return status;
-    dt_gradset_flush(set);
     for (int run = 0; run < set->plan.num_runs; run++) {
-        status = dt_gradset_wait_run(set, run);
+        dtrain_status_t status = dt_gradset_wait_run(set, run);
         if (dt_is_stranded(set->runtime))
             return dt_stranded_error(set->runtime);
         if (status != DTRAIN_OK && first == DTRAIN_OK) {
@@ -254,12 +256,32 @@ dtrain_status_t dt_gradset_wait(dtrain_gradset_t *set)
     }
     if (first != DTRAIN_OK)
         dt_fail(first, "gradient set '%.100s': %.900s", set->name, text);
-    return dt_gradset_end_step(set, first);
+    return first;
+}
+
+dtrain_status_t dt_gradset_end(dtrain_gradset_t *set)
+{
+    dtrain_status_t status = dt_runtime_may_block(set->runtime, "dtrain_gradset_wait");
+    if (status != DTRAIN_OK)
+        return status;
+    if (atomic_load(&set->is_off)) {
+        dt_gradset_count_step(set);
+        return DTRAIN_OK;
+    }
+    dt_gradset_flush(set);
+    status = dt_gradset_await_runs(set);
+    return dt_is_stranded(set->runtime) ? status : dt_gradset_end_step(set, status);
+}
+
+dtrain_status_t dt_gradset_wait(dtrain_gradset_t *set)
+{
+    return dt_gradset_catch_up(set, dt_gradset_end(set));
 }
 
 dtrain_status_t dt_gradset_end_step(dtrain_gradset_t *set, dtrain_status_t status)
 {
     set->steps++;
+    dt_gradset_count_step(set);
     if (status == DTRAIN_OK && !set->is_frozen) {
         status = dt_gradset_freeze(set);
         /* The gradients are right, and the plan as it is serves as well, but for time. */

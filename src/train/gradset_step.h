@@ -18,4 +18,19 @@ dtrain_status_t dt_gradset_freeze(dtrain_gradset_t *set);
 /* An errand, with the baton: all gradients of the run are there. */
 void dt_gradset_submit_run(dt_errand_t *errand);
 
+/* A gradient is complete: so may be runs, which then are on their way. */
+void dt_gradset_complete(dtrain_gradset_t *set, int index);
+
+/* Waits for all runs, after the flush. The first error. */
+dtrain_status_t dt_gradset_await_runs(dtrain_gradset_t *set);
+
+/* With the baton: what the step's runs are submitted with. */
+dt_stamp_t dt_gradset_stamp(dtrain_gradset_t *set);
+
+/* As the step is about to be ended: which kind of one it is. */
+void dt_gradset_judge_step(dtrain_gradset_t *set);
+
+/* The step is over. */
+void dt_gradset_count_step(dtrain_gradset_t *set);
+
 #endif

@@ -248,7 +248,7 @@ static dtrain_status_t await_gradients(dtrain_optimizer_t *optimizer)
     dtrain_gradset_t *set = optimizer->set;
     dtrain_status_t status = DTRAIN_OK;
     if (set->steps == optimizer->seen)
-        status = dt_gradset_wait(set);
+        status = dt_gradset_end(set);
     if (status == DTRAIN_OK && !optimizer->parts)
         status = dt_optimizer_make_parts(optimizer);
     return status;
@@ -302,10 +302,14 @@ dtrain_status_t dt_optimizer_step(dtrain_optimizer_t *optimizer, double learning
     dtrain_step_info_t own = {.struct_size = sizeof own, .clip = 1};
     pace_t pace = {.learning_rate = learning_rate, .scale = 1, .step = optimizer->step + 1};
     run_step(optimizer, &pace, &own, &outcome);
+    if (outcome.status == DTRAIN_OK)
+        optimizer->step += !own.skipped;
+    else
+        dt_fail(outcome.status, "%s", outcome.text);
+    status = dt_gradset_catch_up(optimizer->set, outcome.status);
     optimizer->seen = optimizer->set->steps;
-    if (outcome.status != DTRAIN_OK)
-        return dt_fail(outcome.status, "%s", outcome.text);
-    optimizer->step += !own.skipped;
+    if (status != DTRAIN_OK)
+        return status;
     own.step = optimizer->step;
     own.loss_scale = optimizer->loss_scale;
     if (info) {

@@ -63,6 +63,9 @@ static void save_report(dt_kind_t kind)
     dt_put_u32(&report, 0);
     dt_put_u32(&report, 1);
     dt_put_u64(&report, 0);
+    dt_put_u32(&report, 1);
+    dt_put_u32(&report, 3);
+    dt_put_stamp(&report, (dt_stamp_t){.step = 9, .passes = 2});
     dt_put_u32(&report, 2);
     dt_put_request(&report, &request);
     dt_put_request(&report, &refused);

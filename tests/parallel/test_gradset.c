@@ -93,6 +93,26 @@ static void train(int64_t first_bytes, int64_t bytes)
     CHECK_OK(dtrain_gradset_destroy(set));
 }
 
+/* A rank waits once more than the others. */
+static void deviate(int who)
+{
+    const dtrain_gradset_desc_t desc = {.struct_size = sizeof desc, .name = "model"};
+    dtrain_gradset_t *set = make(&desc);
+    char text[64];
+    snprintf(text, sizeof text, "rank %d: 4 (with no gradient marked)", who);
+    for (int step = 0; set && step < 6; step++) {
+        int slips = step == 3 && size > 1;
+        for (int i = 0; i < PARAMS && !(slips && rank == who); i++)
+            mark(set, step, i);
+        CHECK_STATUS(dtrain_gradset_wait(set), slips ? DTRAIN_ERR_MISMATCH : DTRAIN_OK);
+        if (slips)
+            CHECK_ERROR_HAS(text);
+        else
+            check_step(set, step);
+    }
+    CHECK_OK(dtrain_gradset_destroy(set));
+}
+
 static void arguments(void)
 {
     const dtrain_gradset_desc_t desc = {.struct_size = sizeof desc};
@@ -157,6 +177,7 @@ int main(void)
         train(1, 1);
         train(1 << 15, 1 << 17);
         mismatch();
+        deviate(world == 0 ? 0 : size - 1);
         arguments();
         set = make(&desc);
         mark(set, 0, 0);

@@ -85,13 +85,31 @@ static dtrain_status_t send(negotiator_world_t *world, int rank)
                                 world->now_ns);
 }
 
+/* Begins a report of bits, words of them from `first` on. */
+static dt_buffer_t *begin_report(negotiator_world_t *world, uint32_t first, uint32_t words)
+{
+    dt_buffer_clear(&world->report);
+    dt_put_u32(&world->report, first);
+    dt_put_u32(&world->report, words);
+    return &world->report;
+}
+
 dtrain_status_t try_ready(negotiator_world_t *world, int rank, uint32_t id)
 {
-    dt_buffer_t *report = &world->report;
-    dt_buffer_clear(report);
-    dt_put_u32(report, id / 64);
-    dt_put_u32(report, 1);
+    dt_buffer_t *report = begin_report(world, id / 64, 1);
     dt_put_u64(report, UINT64_C(1) << id % 64);
+    dt_put_u32(report, 0); /* stamped ones */
+    dt_put_u32(report, 0); /* requests */
+    dt_put_u32(report, 0); /* withdrawals */
+    return send(world, rank);
+}
+
+dtrain_status_t try_stamped(negotiator_world_t *world, int rank, uint32_t id, dt_stamp_t stamp)
+{
+    dt_buffer_t *report = begin_report(world, 0, 0);
+    dt_put_u32(report, 1);
+    dt_put_u32(report, id);
+    dt_put_stamp(report, stamp);
     dt_put_u32(report, 0);
     dt_put_u32(report, 0);
     return send(world, rank);
@@ -99,14 +117,23 @@ dtrain_status_t try_ready(negotiator_world_t *world, int rank, uint32_t id)
 
 static dtrain_status_t try_request(negotiator_world_t *world, int rank, const dt_request_t *request)
 {
-    dt_buffer_t *report = &world->report;
-    dt_buffer_clear(report);
-    dt_put_u32(report, 0);
+    dt_buffer_t *report = begin_report(world, 0, 0);
     dt_put_u32(report, 0);
     dt_put_u32(report, 1);
     dt_put_request(report, request);
     dt_put_u32(report, 0);
     return send(world, rank);
+}
+
+void report_new_stamped(negotiator_world_t *world, int rank, const char *name,
+                        const dt_signature_t *signature, dt_stamp_t stamp)
+{
+    dt_request_t request = {.name = name,
+                            .name_length = strlen(name),
+                            .status = DTRAIN_OK,
+                            .signature = *signature,
+                            .stamp = stamp};
+    assert_int_equal(try_request(world, rank, &request), DTRAIN_OK);
 }
 
 dtrain_status_t try_new(negotiator_world_t *world, int rank, const char *name,
@@ -128,6 +155,11 @@ void report_ready(negotiator_world_t *world, int rank, uint32_t id)
     assert_int_equal(try_ready(world, rank, id), DTRAIN_OK);
 }
 
+void report_stamped(negotiator_world_t *world, int rank, uint32_t id, dt_stamp_t stamp)
+{
+    assert_int_equal(try_stamped(world, rank, id, stamp), DTRAIN_OK);
+}
+
 void report_refused(negotiator_world_t *world, int rank, const char *name, dtrain_status_t status,
                     const char *text)
 {
@@ -141,9 +173,7 @@ void report_refused(negotiator_world_t *world, int rank, const char *name, dtrai
 
 void report_withdrawn(negotiator_world_t *world, int rank, const char *name, double seconds)
 {
-    dt_buffer_t *report = &world->report;
-    dt_buffer_clear(report);
-    dt_put_u32(report, 0);
+    dt_buffer_t *report = begin_report(world, 0, 0);
     dt_put_u32(report, 0);
     dt_put_u32(report, 0);
     dt_put_u32(report, 1);
@@ -159,6 +189,7 @@ static void take_entry(dt_reader_t *reader, int size, entry_t *out)
     memset(out, 0, sizeof *out);
     out->kind = entry.kind;
     out->id = entry.id;
+    out->step = entry.step;
     out->status = (dtrain_status_t)entry.status;
     out->signature = entry.signature;
     snprintf(out->name, sizeof out->name, "%.*s", (int)entry.name_length,

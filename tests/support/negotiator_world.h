@@ -13,6 +13,7 @@ typedef struct entry {
     dt_entry_kind_t kind;
     uint32_t id;
     dtrain_status_t status;
+    uint32_t step; /* of an error */
     char name[64];
     char text[DT_ERROR_MAX];
     dt_signature_t signature;
@@ -44,12 +45,16 @@ dt_signature_t allreduce_of(int64_t count);
 void report_new(negotiator_world_t *world, int rank, const char *name,
                 const dt_signature_t *signature);
 void report_ready(negotiator_world_t *world, int rank, uint32_t id);
+void report_new_stamped(negotiator_world_t *world, int rank, const char *name,
+                        const dt_signature_t *signature, dt_stamp_t stamp);
+void report_stamped(negotiator_world_t *world, int rank, uint32_t id, dt_stamp_t stamp);
 void report_refused(negotiator_world_t *world, int rank, const char *name, dtrain_status_t status,
                     const char *text);
 void report_withdrawn(negotiator_world_t *world, int rank, const char *name, double seconds);
 
 /* The same without a check of what comes back. */
 dtrain_status_t try_ready(negotiator_world_t *world, int rank, uint32_t id);
+dtrain_status_t try_stamped(negotiator_world_t *world, int rank, uint32_t id, dt_stamp_t stamp);
 dtrain_status_t try_new(negotiator_world_t *world, int rank, const char *name,
                         const dt_signature_t *signature);
 

@@ -132,6 +132,7 @@ static void test_negotiator_takes_many_bits_of_one_report(void **state)
         dt_put_u64(&world.report, (UINT64_C(1) << (NUM - 128)) - 1);
         dt_put_u32(&world.report, 0);
         dt_put_u32(&world.report, 0);
+        dt_put_u32(&world.report, 0);
         assert_int_equal(
             dt_negotiator_report(world.negotiator, rank, world.report.data, world.report.length, 0),
             DTRAIN_OK);

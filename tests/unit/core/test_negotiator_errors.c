@@ -384,6 +384,9 @@ static void test_negotiator_every_truncated_report_is_an_error(void **state)
     dt_put_u32(&report, 1);
     dt_put_u64(&report, 1);
     dt_put_u32(&report, 1);
+    dt_put_u32(&report, 1);
+    dt_put_stamp(&report, (dt_stamp_t){.step = 1});
+    dt_put_u32(&report, 1);
     dt_put_request(&report, &request);
     dt_put_u32(&report, 1);
     dt_put_f64(&report, 1);
@@ -391,8 +394,8 @@ static void test_negotiator_every_truncated_report_is_an_error(void **state)
     for (size_t length = 0; length <= report.length; length++) {
         negotiator_world_t world;
         world_open(&world, 2);
-        agree(&world, "x", &signature);
-        agree(&world, "x", &signature);
+        for (int i = 0; i < 4; i++)
+            agree(&world, i % 2 ? "y" : "x", &signature);
         uint8_t *copy = malloc(length ? length : 1);
         assert_non_null(copy);
         memcpy(copy, report.data, length);

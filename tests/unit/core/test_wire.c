@@ -94,7 +94,10 @@ static void write_header(dt_buffer_t *buffer)
 
 static void write_request(dt_buffer_t *buffer)
 {
-    dt_request_t request = {.name = "layer.1", .name_length = 7, .signature = full};
+    dt_request_t request = {.name = "layer.1",
+                            .name_length = 7,
+                            .signature = full,
+                            .stamp = {.step = UINT32_C(3000000000), .passes = 65535, .kind = 2}};
     dt_put_request(buffer, &request);
 }
 
@@ -132,6 +135,7 @@ static void write_error(dt_buffer_t *buffer)
 {
     dt_entry_t entry = {.kind = DT_ENTRY_ERROR,
                         .status = DTRAIN_ERR_TIMEOUT,
+                        .step = 77,
                         .name = "layer.1",
                         .name_length = 7,
                         .text = "late",
@@ -223,6 +227,7 @@ static void test_wire_request_comes_back(void **state)
     assert_int_equal(request.name_length, 7);
     assert_memory_equal(request.name, "layer.1", 7);
     assert_true(dt_signature_equal(&request.signature, &full));
+    assert_true(dt_stamp_equal(request.stamp, (dt_stamp_t){UINT32_C(3000000000), 65535, 2}));
     assert_int_equal(dt_get_request(&reader, &request), 0);
     assert_int_equal(request.status, DTRAIN_ERR_UNSUPPORTED);
     assert_memory_equal(request.name, "g", 1);
@@ -276,6 +281,7 @@ static void test_wire_entries_come_back(void **state)
     assert_int_equal(dt_get_entry(&reader, &entry), 0);
     assert_int_equal(entry.kind, DT_ENTRY_ERROR);
     assert_int_equal(entry.status, DTRAIN_ERR_TIMEOUT);
+    assert_int_equal(entry.step, 77);
     assert_memory_equal(entry.name, "layer.1", 7);
     assert_memory_equal(entry.text, "late", 4);
     assert_int_equal(entry.num_absent, 3);

@@ -1,4 +1,4 @@
-/* Gradient sets on ranks that are threads: results, order, passes, missing gradients. */
+/* Gradient sets on ranks that are threads: results, order, clipping, threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -285,120 +285,6 @@ static void test_gradset_on_a_process_set_needs_its_members_alone(void **state)
     engine_run(3, NULL, on_a_pset, NULL);
 }
 
-/* ---- Passes, sync, what is missing ----------------------------------------------------------- */
-
-static void accumulate(engine_rank_t *self)
-{
-    const dtrain_gradset_desc_t desc = small_buckets();
-    dtrain_gradset_t *set = make_set(self, &desc);
-    if (!set)
-        return;
-    ENGINE_OK(self, dt_gradset_set_accumulation(set, 3));
-    float *scalar = dt_gradset_buffer(set, 4);
-    for (int step = 0; step < 3; step++) {
-        *scalar = 0;
-        for (int pass = 0; pass < 3; pass++) {
-            *scalar += (float)(self->rank + 1);
-            for (int i = 0; i < MODEL_PARAMS; i++)
-                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
-            if (pass == 0)
-                ENGINE_STATUS(self, dt_gradset_set_accumulation(set, 1),
-                              DTRAIN_ERR_INVALID_ARGUMENT);
-        }
-        ENGINE_STATUS(self, dt_gradset_mark(set, 4, 1), DTRAIN_ERR_INVALID_ARGUMENT);
-        ENGINE_TEXT(self, dt_last_error(), "'p4' is marked 4 times in a step of 3 passes");
-        ENGINE_OK(self, dt_gradset_wait(set));
-        ENGINE_CHECK(self, *scalar == (float)(3 * self->size * (self->size + 1) / 2));
-    }
-    ENGINE_OK(self, dt_gradset_set_accumulation(set, 1));
-    ENGINE_STATUS(self, dt_gradset_set_accumulation(set, 0), DTRAIN_ERR_INVALID_ARGUMENT);
-    for (int i = 0; i < MODEL_PARAMS; i++)
-        mark(self, set, 9, i);
-    ENGINE_OK(self, dt_gradset_wait(set));
-    check_all(self, set, 9);
-    ENGINE_OK(self, dt_gradset_destroy(set, 1));
-}
-
-static void test_gradset_of_several_passes_is_reduced_after_the_last(void **state)
-{
-    (void)state;
-    on_all_sizes(accumulate, NULL);
-}
-
-static void without_sync(engine_rank_t *self)
-{
-    const dtrain_gradset_desc_t desc = small_buckets();
-    dtrain_gradset_t *set = make_set(self, &desc);
-    if (!set)
-        return;
-    float *scalar = dt_gradset_buffer(set, 4);
-    ENGINE_OK(self, dt_gradset_enable_sync(set, 0));
-    /* Each rank as often as it likes. */
-    for (int step = 0; step <= self->rank; step++) {
-        *scalar = 5;
-        for (int i = 0; i < MODEL_PARAMS; i++)
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
-        ENGINE_OK(self, dt_gradset_wait(set));
-        ENGINE_CHECK(self, *scalar == 5);
-    }
-    ENGINE_OK(self, dt_gradset_enable_sync(set, 1));
-    for (int i = 0; i < MODEL_PARAMS; i++)
-        mark(self, set, 1, i);
-    ENGINE_STATUS(self, dt_gradset_enable_sync(set, 0), DTRAIN_ERR_INVALID_ARGUMENT);
-    ENGINE_OK(self, dt_gradset_wait(set));
-    check_all(self, set, 1);
-    ENGINE_OK(self, dt_gradset_destroy(set, 1));
-}
-
-static void test_gradset_with_sync_off_leaves_gradients_alone(void **state)
-{
-    (void)state;
-    on_all_sizes(without_sync, NULL);
-}
-
-/* The last rank leaves 'p3' out, and says so of 'p5'. */
-static void miss(engine_rank_t *self)
-{
-    const dtrain_gradset_desc_t desc = small_buckets();
-    dtrain_gradset_t *set = make_set(self, &desc);
-    int misses = self->rank == self->size - 1;
-    if (!set)
-        return;
-    for (int step = 0; step < 4; step++) {
-        for (int i = 0; i < MODEL_PARAMS; i++) {
-            model_write(set, self->rank, step, i);
-            if (!misses || (i != 3 && i != 5))
-                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
-            else if (i == 5)
-                ENGINE_OK(self, dt_gradset_mark(set, i, 0));
-        }
-        ENGINE_OK(self, dt_gradset_wait(set));
-        const float *left_out = dt_gradset_buffer(set, 3), *unused = dt_gradset_buffer(set, 5);
-        for (int64_t e = 0; e < model_counts[3]; e += 7)
-            ENGINE_CHECK(self,
-                         left_out[e] ==
-                             (self->size == 1 ? 0 : model_sum(0, self->size - 1, step, 3, e)));
-        for (int64_t e = 0; e < model_counts[5]; e += 7)
-            ENGINE_CHECK(self,
-                         unused[e] ==
-                             (self->size == 1 ? 0 : model_sum(0, self->size - 1, step, 5, e)));
-        ENGINE_CHECK(self, model_wrong(set, self->size, step, 0, 0, model_counts[0]) == 0);
-    }
-    ENGINE_CHECK(self, set->missed == (misses ? 4 : 0));
-    ENGINE_CHECK(self, set->slots[3].was_missed == misses && !set->slots[5].was_missed);
-    if (misses)
-        ENGINE_CHECK(self, engine_log_wait(self, "step 0 ends without the gradient of 'p3'"));
-    ENGINE_OK(self, dt_gradset_destroy(set, 1));
-}
-
-static void test_gradset_of_a_missing_gradient_takes_zeros(void **state)
-{
-    (void)state;
-    const int some[] = {1, 2, 3, 5};
-    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
-        engine_run(some[i], NULL, miss, NULL);
-}
-
 /* ---- Clipping -------------------------------------------------------------------------------- */
 
 static void clip(engine_rank_t *self)
@@ -587,9 +473,6 @@ int main(void)
         cmocka_unit_test(test_gradset_of_the_same_names_as_another_does_not_meet_it),
         cmocka_unit_test(test_gradset_of_callers_memory_reduces_it),
         cmocka_unit_test(test_gradset_on_a_process_set_needs_its_members_alone),
-        cmocka_unit_test(test_gradset_of_several_passes_is_reduced_after_the_last),
-        cmocka_unit_test(test_gradset_with_sync_off_leaves_gradients_alone),
-        cmocka_unit_test(test_gradset_of_a_missing_gradient_takes_zeros),
         cmocka_unit_test(test_gradset_clip_scales_by_the_norm_of_all_gradients),
         cmocka_unit_test(test_gradset_buckets_are_reduced_while_others_are_still_to_come),
         cmocka_unit_test(test_gradset_marks_from_several_threads_count),

@@ -114,7 +114,8 @@ static void test_gradset_that_one_rank_is_refused_fails_on_all(void **state)
     engine_run(3, NULL, refused, NULL);
 }
 
-/* The last rank does not take part in a step: the others' buckets pass their deadline there. */
+/* The last rank does not take part in a step: the others' buckets pass their deadline there. What
+ * it submits later is of an older step than theirs, and not added to it. */
 static void late(engine_rank_t *self)
 {
     model_t model;
@@ -134,8 +135,13 @@ static void late(engine_rank_t *self)
         ENGINE_TEXT(self, dt_last_error(), "p");
     }
     engine_meet(self);
-    train_a_step(self, set, 2);
+    for (int i = 0; i < MODEL_PARAMS; i++)
+        ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+    ENGINE_STATUS(self, dt_gradset_wait(set), DTRAIN_ERR_MISMATCH);
+    ENGINE_TEXT(self, dt_last_error(), "the ranks' steps differ: rank");
+    ENGINE_TEXT(self, dt_last_error(), ": 3; rank");
     train_a_step(self, set, 3);
+    train_a_step(self, set, 4);
     ENGINE_OK(self, dt_gradset_destroy(set, 1));
 }
 
