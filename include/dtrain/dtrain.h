@@ -1088,11 +1088,13 @@ typedef struct dtrain_gradset_stats {
     uint32_t struct_size;
     int32_t num_params;
     int32_t num_buckets;
-    int32_t is_frozen;   /* 1: the buckets stay as they are */
-    int64_t bytes;       /* of all gradients, with what lies between them */
-    int64_t steps;       /* that were ended */
-    int64_t num_missing; /* gradients in whose place zeros took part, over all steps */
-    int64_t waited_ns;   /* in waits, for buckets that were not reduced yet, over all steps */
+    int32_t is_frozen;    /* 1: the buckets stay as they are */
+    int64_t bytes;        /* of all gradients, with what lies between them */
+    int64_t steps;        /* that were ended */
+    int64_t num_missing;  /* gradients in whose place zeros took part, over all steps */
+    int64_t waited_ns;    /* in waits, for buckets that were not reduced yet, over all steps */
+    int64_t copied_bytes; /* of gradients, into the library's memory and out of it, over all steps:
+                             0 where they are reduced as they lie */
 } dtrain_gradset_stats_t;
 
 /* Fills in *stats, whose struct_size is set before. INVALID_ARGUMENT. Does not block. */
@@ -1272,6 +1274,8 @@ typedef struct dtrain_optimizer_stats {
     int64_t state_bytes; /* of this rank, once there was a step or a load */
     int64_t updated_ns;  /* in updates, over all steps */
     int64_t gathered_ns; /* in waits for gathered parameters, over all steps */
+    int64_t
+        copied_bytes; /* of parameters, into the library's memory and out of it, over all steps */
 } dtrain_optimizer_stats_t;
 
 /* Fills in *stats, whose struct_size is set before. INVALID_ARGUMENT. Does not block. */

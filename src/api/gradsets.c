@@ -1,6 +1,9 @@
 /* gradsets.c - gradient sets: dtrain.h says what each function does. */
 #include "api/gradsets.h"
 
+#include <stddef.h>
+#include <string.h>
+
 #include "api/world.h"
 #include "base/status.h"
 #include "train/grad_norm.h"
@@ -18,6 +21,14 @@ dtrain_status_t dt_api_enter_set(const dtrain_gradset_t *set, const char *what)
     dt_api_leave();
     return dt_fail(DTRAIN_ERR_NOT_INITIALIZED,
                    "the %s was made before dtrain_shutdown: make it again", what);
+}
+
+void dt_api_fill(void *theirs, const void *fields, size_t size)
+{
+    uint32_t room;
+    memcpy(&room, theirs, sizeof room);
+    memcpy((uint8_t *)theirs + sizeof room, (const uint8_t *)fields + sizeof room,
+           (room < size ? room : size) - sizeof room);
 }
 
 static dtrain_status_t enter(const dtrain_gradset_t *set)
@@ -159,12 +170,14 @@ dtrain_status_t dtrain_gradset_get_stats(dtrain_gradset_t *set, dtrain_gradset_s
     dtrain_status_t status = enter(set);
     if (status != DTRAIN_OK)
         return status;
-    if (!stats || stats->struct_size < sizeof *stats)
+    dtrain_gradset_stats_t now;
+    dt_gradset_describe(set, &now);
+    if (!stats || stats->struct_size < offsetof(dtrain_gradset_stats_t, copied_bytes))
         status =
             dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                     "dtrain_gradset_stats_t: NULL, or struct_size is not %zu: set it to sizeof",
                     sizeof *stats);
     else
-        dt_gradset_describe(set, stats);
+        dt_api_fill(stats, &now, sizeof now);
     return leave(status);
 }

@@ -8,4 +8,8 @@
  * `what` is NULL's, or too old, for the text: "gradient set", or what has one. */
 dtrain_status_t dt_api_enter_set(const dtrain_gradset_t *set, const char *what);
 
+/* Writes the fields of a public struct of `size` bytes behind its struct_size, as many as the
+ * caller's has room for, which its own struct_size says. */
+void dt_api_fill(void *theirs, const void *fields, size_t size);
+
 #endif

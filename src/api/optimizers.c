@@ -1,6 +1,8 @@
 /* optimizers.c - optimizers: dtrain.h says what each function does. */
 #include "train/optimizer.h"
 
+#include <stddef.h>
+
 #include "api/gradsets.h"
 #include "api/world.h"
 #include "base/status.h"
@@ -82,14 +84,16 @@ dtrain_status_t dtrain_optimizer_get_stats(dtrain_optimizer_t *optimizer,
     dtrain_status_t status = enter_own(optimizer);
     if (status != DTRAIN_OK)
         return status;
-    if (!stats || stats->struct_size < sizeof *stats)
+    if (!stats || stats->struct_size < offsetof(dtrain_optimizer_stats_t, copied_bytes))
         return leave(dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                              "dtrain_optimizer_stats_t: NULL, or struct_size is not %zu: set it to "
                              "sizeof",
                              sizeof *stats));
-    stats->state_bytes = optimizer->state_bytes;
-    stats->updated_ns = optimizer->updated_ns;
-    stats->gathered_ns = optimizer->gathered_ns;
+    const dtrain_optimizer_stats_t now = {.state_bytes = optimizer->state_bytes,
+                                          .updated_ns = optimizer->updated_ns,
+                                          .gathered_ns = optimizer->gathered_ns,
+                                          .copied_bytes = optimizer->copied};
+    dt_api_fill(stats, &now, sizeof now);
     return leave(DTRAIN_OK);
 }
 

@@ -52,6 +52,9 @@ typedef struct dt_collective {
      * entry may be NULL. */
     dt_mark_t *const *ready;
     int num_ready;
+    /* Where bytes that are copied into and out of the backend's own memory are added; living until
+     * the task is freed. NULL: they are not counted. */
+    int64_t *copied;
 } dt_collective_t;
 
 /* Process sets beside the world. */

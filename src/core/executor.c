@@ -24,6 +24,7 @@ struct dt_bucket {
     dt_task_t *task;            /* under way; else NULL */
     dt_backend_t *backend;      /* the task's */
 
+    int64_t copied; /* bytes, into memory of the library's and out of it */
     int is_on_device;
     int is_agreement;  /* nothing but `staged`: how tensors on devices travel (device_path.h) */
     int is_enqueued;   /* its operations have been told so */
@@ -107,6 +108,7 @@ static dt_bucket_t *new_bucket(dt_executor_t *executor, dt_bucket_t *after)
         return NULL;
     bucket->count = 0;
     bucket->bytes = 0;
+    bucket->copied = 0;
     bucket->buffer = NULL;
     bucket->staged = NULL;
     bucket->has_more = 0;
@@ -266,11 +268,24 @@ static dt_packing_t packing_of(const dt_bucket_t *bucket)
     return packing;
 }
 
+/* Each operation's part of what was copied goes by its length. */
+static void share_copied(const dt_bucket_t *bucket)
+{
+    for (int i = 0; i < bucket->count; i++) {
+        double part = (double)bucket->operations[i]->bytes / (double)bucket->bytes;
+        bucket->operations[i]->copied = (int64_t)((double)bucket->copied * part + 0.5);
+    }
+}
+
 static dtrain_status_t finish(dt_executor_t *executor, dt_bucket_t *bucket)
 {
     dtrain_status_t status = DTRAIN_OK;
-    if (bucket->buffer)
+    if (bucket->buffer) {
         dt_fusion_unpack(bucket->buffer, bucket->pieces, bucket->count, packing_of(bucket));
+        bucket->copied += bucket->bytes;
+    }
+    if (bucket->copied > 0)
+        share_copied(bucket);
     if (bucket->staged && bucket->staged->finish)
         status = bucket->staged->finish(bucket->staged);
     if (status == DTRAIN_OK && bucket->count > 0)
@@ -339,6 +354,7 @@ static dtrain_status_t pack(dt_executor_t *executor, dt_bucket_t *bucket, int *i
                       : DTRAIN_OK;
     }
     dt_fusion_pack(bucket->buffer, bucket->pieces, bucket->count, packing_of(bucket));
+    bucket->copied += bucket->bytes;
     bucket->packed.in = bucket->packed.out = bucket->buffer->data;
     bucket->packed.count = collective->count;
     collective->pieces = &bucket->packed;
@@ -357,6 +373,7 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
     dt_collective_fill(collective, bucket->operations[0], executor->ranks, bucket->counts);
     collective->pieces = bucket->pieces;
     collective->num_pieces = bucket->count;
+    collective->copied = &bucket->copied;
     dtrain_dtype_t cast = dt_coded_cast(bucket->operations[0]);
     if (cast) {
         collective->count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);

@@ -141,6 +141,7 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     operation->out_indices = NULL;
     operation->stand_in = NULL;
     operation->result = -1;
+    operation->copied = 0;
     operation->root = operation->peer = 0;
     operation->divisor = 1;
     operation->room = operation->out_rows = 0;

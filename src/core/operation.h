@@ -61,7 +61,9 @@ typedef struct dt_operation {
     /* [atomic] release: a mark behind all of it, held; NULL: not yet */
     dt_mark_t *_Atomic enqueued;
     int root, peer; /* the signature's, by their numbers in the set */
-    int divisor;    /* of an average; set when it is agreed */
+    int64_t
+        copied; /* [done] bytes that were copied to bring them into the library's memory and back */
+    int divisor; /* of an average; set when it is agreed */
 
     dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
     dt_pset_change_t *change; /* adding or removing a set: owned */

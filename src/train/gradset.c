@@ -271,13 +271,13 @@ int dt_gradset_reduces_to_shares(const dtrain_gradset_t *set)
 
 void dt_gradset_describe(const dtrain_gradset_t *set, dtrain_gradset_stats_t *stats)
 {
-    uint32_t size = stats->struct_size;
-    *stats = (dtrain_gradset_stats_t){.struct_size = size,
+    *stats = (dtrain_gradset_stats_t){.struct_size = sizeof *stats,
                                       .num_params = set->layout.n,
                                       .num_buckets = set->plan.num_runs,
                                       .is_frozen = set->is_frozen,
                                       .bytes = (int64_t)set->layout.bytes,
                                       .steps = set->steps,
                                       .num_missing = set->missed,
-                                      .waited_ns = set->waited_ns};
+                                      .waited_ns = set->waited_ns,
+                                      .copied_bytes = atomic_load(&set->copied)};
 }

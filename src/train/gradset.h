@@ -91,6 +91,9 @@ struct dtrain_gradset {
     int64_t steps;
     int64_t missed;
     int64_t waited_ns;
+
+    /* [atomic] bytes of gradients that were copied, over all steps; written with the baton */
+    _Atomic int64_t copied;
 };
 
 /* See dtrain_gradset_create and its like in dtrain.h. Collective. */

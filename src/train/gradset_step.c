@@ -17,7 +17,7 @@
 /* ---- Runs --------------------------------------------------------------------------------- */
 
 /* Copies what of the run lies in the caller's memory to the set's, or back. */
-static void copy_own(const dtrain_gradset_t *set, const dt_grad_run_t *run, int is_back)
+static void copy_own(dtrain_gradset_t *set, const dt_grad_run_t *run, int is_back)
 {
     const dt_grad_region_t *region = dt_grad_region_of(&set->layout, run->first_block);
     size_t size = dt_dtype_size(region->dtype);
@@ -30,6 +30,7 @@ static void copy_own(const dtrain_gradset_t *set, const dt_grad_run_t *run, int 
         uint8_t *theirs = own + (size_t)segment.begin * size;
         uint8_t *ours = set->memory + dt_grad_offset(region, segment.first);
         memcpy(is_back ? theirs : ours, is_back ? ours : theirs, (size_t)segment.count * size);
+        atomic_fetch_add(&set->copied, segment.count * (int64_t)size);
     }
 }
 
@@ -49,10 +50,11 @@ static void run_is_done(uint64_t handle, dtrain_status_t status, void *user)
 {
     dt_grad_work_t *work = user;
     dt_runtime_t *runtime = work->set->runtime;
+    const dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
     char text[DT_ERROR_MAX] = "";
+    atomic_fetch_add(&work->set->copied, operation->copied);
     if (status != DTRAIN_OK) {
-        const dt_operation_t *operation = dt_handle_find(runtime->handles, handle);
-        work->furthest = operation && operation->result > 0 ? (uint32_t)operation->result : 0;
+        work->furthest = operation->result > 0 ? (uint32_t)operation->result : 0;
         dt_runtime_handle_error(runtime, handle, text, sizeof text);
     }
     dt_runtime_release(runtime, handle);

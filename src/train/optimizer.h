@@ -42,12 +42,12 @@ struct dtrain_optimizer {
     int is_packed;                 /* [const] some lie in the caller's memory */
     dt_optimizer_part_t *parts;    /* one a run of the frozen plan; NULL before */
     int num_parts;
-    void *arena;                                  /* all state */
-    int64_t state_bytes, updated_ns, gathered_ns; /* statistics */
-    int64_t step;                                 /* that changed the parameters */
-    int64_t seen;                                 /* steps of the set that were taken */
-    double loss_scale;                            /* 1: none */
-    int64_t num_good;                             /* steps since it last changed */
+    void *arena;                                          /* all state */
+    int64_t state_bytes, updated_ns, gathered_ns, copied; /* statistics */
+    int64_t step;                                         /* that changed the parameters */
+    int64_t seen;                                         /* steps of the set that were taken */
+    double loss_scale;                                    /* 1: none */
+    int64_t num_good;                                     /* steps since it last changed */
 };
 
 /* See dtrain_optimizer_create and its like in dtrain.h. Collective. */

@@ -97,8 +97,10 @@ static void copy_own(dtrain_optimizer_t *optimizer, int64_t begin, int64_t end, 
     for (; segment.count > 0; dt_grad_segment_next(&set->layout, end, &segment)) {
         uint8_t *theirs = at(optimizer->data[segment.index], segment.begin, size);
         uint8_t *ours = optimizer->memory + dt_grad_param_offset(region, segment.first);
-        if (theirs != ours)
+        if (theirs != ours) {
             memcpy(is_back ? theirs : ours, is_back ? ours : theirs, (size_t)segment.count * size);
+            optimizer->copied += segment.count * (int64_t)size;
+        }
     }
 }
 
@@ -170,6 +172,7 @@ static void finish_gathers(dtrain_optimizer_t *optimizer, outcome_t *outcome)
             continue;
         dtrain_status_t status = dt_runtime_wait(runtime, part->gather, -1);
         note(outcome, status);
+        optimizer->copied += dt_handle_find(runtime->handles, part->gather)->copied;
         dt_runtime_release(runtime, part->gather);
         part->gather = 0;
         if (status == DTRAIN_OK)

@@ -197,11 +197,13 @@ static void print_result(const training_t *training, const options_t *options, s
     if (dtrain_rank() == 0)
         printf("{\"ranks\":%d,\"step_ms\":%.3f,\"waited_ms\":%.3f,\"gathered_ms\":%.3f,"
                "\"updated_ms\":%.3f,\"state_MiB\":%.1f,\"gradients_MiB\":%.1f,\"buckets\":%d,"
-               "\"peak_MiB\":%.0f}\n",
+               "\"copied_bytes\":%.0f,\"peak_MiB\":%.0f}\n",
                dtrain_size(), median(series->step, n), median(series->waited, n),
                median(series->gathered, n), median(series->updated, n),
                (double)optimizer.state_bytes / 1048576, (double)set.bytes / 1048576,
-               set.num_buckets, (double)usage.ru_maxrss / 1024);
+               set.num_buckets,
+               (double)(set.copied_bytes + optimizer.copied_bytes) / (double)set.steps,
+               (double)usage.ru_maxrss / 1024);
 }
 
 static void run_steps(int argc, char **argv)

@@ -1,4 +1,5 @@
 /* Gradient sets through the public API, under mpirun: bits, errors, and a rank that is lost. */
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,40 @@ static void deviate(int who)
     CHECK_OK(dtrain_gradset_destroy(set));
 }
 
+/* The library's memory is reduced where it lies; the caller's is copied there and back. */
+static void copies(void)
+{
+    enum { COUNT = 300000, STEPS = 3 };
+    const int64_t count = COUNT, bytes = count * (int64_t)sizeof(float);
+    const dtrain_gradset_desc_t desc = {.struct_size = sizeof desc};
+    float *own = calloc(COUNT, sizeof *own);
+    for (int is_own = 0; is_own < 2 && own; is_own++) {
+        dtrain_param_t param = {.struct_size = sizeof param,
+                                .name = "w",
+                                .ndim = 1,
+                                .shape = &count,
+                                .dtype = DTRAIN_DTYPE_F32,
+                                .gradient = is_own ? own : NULL};
+        dtrain_gradset_t *set = NULL;
+        CHECK_OK(dtrain_gradset_create(&desc, &param, 1, &set));
+        for (int step = 0; step < STEPS; step++) {
+            CHECK_OK(dtrain_gradset_ready(set, 0, NULL));
+            CHECK_OK(dtrain_gradset_wait(set));
+        }
+        dtrain_gradset_stats_t stats = {.struct_size = sizeof stats};
+        CHECK_OK(dtrain_gradset_get_stats(set, &stats));
+        CHECK(stats.copied_bytes == (is_own ? 2 * STEPS * bytes : 0));
+        /* A program of the time before there was this field. */
+        dtrain_gradset_stats_t old = {.struct_size = offsetof(dtrain_gradset_stats_t, copied_bytes),
+                                      .copied_bytes = 77};
+        CHECK_OK(dtrain_gradset_get_stats(set, &old));
+        CHECK(old.steps == STEPS && old.copied_bytes == 77);
+        CHECK_OK(dtrain_gradset_destroy(set));
+    }
+    CHECK(own);
+    free(own);
+}
+
 static void arguments(void)
 {
     const dtrain_gradset_desc_t desc = {.struct_size = sizeof desc};
@@ -178,6 +213,7 @@ int main(void)
         train(1 << 15, 1 << 17);
         mismatch();
         deviate(world == 0 ? 0 : size - 1);
+        copies();
         arguments();
         set = make(&desc);
         mark(set, 0, 0);

@@ -18,6 +18,7 @@ int dt_shm_pieces_set(dt_shm_pieces_t *pieces, const dt_collective_t *collective
     }
     pieces->pieces = collective->pieces;
     pieces->num_pieces = num_pieces;
+    pieces->copied = collective->copied;
     pieces->element_bytes = dt_dtype_size(collective->reduction.dtype);
     int64_t begin = 0;
     for (int i = 0; i < num_pieces; i++) {
@@ -98,9 +99,16 @@ static size_t part_bytes(const dt_shm_pieces_t *pieces, dt_shm_part_t part)
     return (size_t)part.count * pieces->element_bytes;
 }
 
+static void count(const dt_shm_pieces_t *pieces, dt_span_t span)
+{
+    if (pieces->copied)
+        *pieces->copied += (int64_t)dt_shm_pieces_bytes(pieces, span);
+}
+
 void dt_shm_pieces_pack(const dt_shm_pieces_t *pieces, dt_span_t span, void *to)
 {
     uint8_t *at = to;
+    count(pieces, span);
     dt_shm_part_t part = dt_shm_pieces_first(pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(pieces, &part)) {
         memcpy(at, dt_shm_pieces_in(pieces, part), part_bytes(pieces, part));
@@ -111,6 +119,7 @@ void dt_shm_pieces_pack(const dt_shm_pieces_t *pieces, dt_span_t span, void *to)
 void dt_shm_pieces_unpack(const dt_shm_pieces_t *pieces, dt_span_t span, const void *from)
 {
     const uint8_t *at = from;
+    count(pieces, span);
     dt_shm_part_t part = dt_shm_pieces_first(pieces, span);
     for (; part.count > 0; dt_shm_pieces_next(pieces, &part)) {
         memcpy(dt_shm_pieces_out(pieces, part), at, part_bytes(pieces, part));

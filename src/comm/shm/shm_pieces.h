@@ -14,6 +14,7 @@ typedef struct dt_shm_pieces {
     size_t element_bytes;
     int64_t *begins; /* the vector's element at which each piece begins */
     int capacity;    /* of begins */
+    int64_t *copied; /* the collective's */
 } dt_shm_pieces_t;
 
 /* What a span has in common with one piece. */

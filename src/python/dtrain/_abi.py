@@ -256,6 +256,7 @@ class GradsetStats(Structure):
         ("steps", c_int64),
         ("num_missing", c_int64),
         ("waited_ns", c_int64),
+        ("copied_bytes", c_int64),
     ]
 
 
@@ -320,6 +321,7 @@ class OptimizerStats(Structure):
         ("state_bytes", c_int64),
         ("updated_ns", c_int64),
         ("gathered_ns", c_int64),
+        ("copied_bytes", c_int64),
     ]
 
 
