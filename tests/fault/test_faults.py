@@ -19,10 +19,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 
 import isolated  # noqa: E402
+from memory_group import MemoryGroup  # noqa: E402
 from nodes import expect  # noqa: E402
 
 RANK_LOST = -7
-OUT_OF_MEMORY = -10
+MEMORY_BYTES = 256 << 20  # of a rank that takes 16 MiB a step
 PAUSE_SECONDS = 5
 END_SECONDS = 2.5
 SLACK = 10  # the machine may do other things too
@@ -164,6 +165,28 @@ def case_starve(mpirun, starve):
             print(f"{ranks} ranks: {failed} allocations failed")
             expect(0 < failed < rounds, f"{failed} of {rounds} rounds had an allocation to fail")
             expect(job.printed().count(f"{rounds} rounds, 0 wrong") == ranks, job.printed()[-3000:])
+
+
+def case_out_of_memory(mpirun, victim):
+    """The kernel's out-of-memory killer takes a rank that leaks: the others are told who is lost."""
+    try:
+        group = MemoryGroup(MEMORY_BYTES)
+    except OSError as error:
+        print(f"skipped: the memory of a process cannot be limited here: {error}")
+        sys.exit(isolated.SKIPPED)
+    enter = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then echo $$ >"$0" || exit 9; fi; exec "$@"'
+    with group:
+        job = Job(mpirun, 3, "sh", "-c", enter, os.path.join(group.path, "cgroup.procs"), victim,
+                  "FILE", 100, 1, environment=PATIENT)
+        job.wait(120)
+        expect(group.kills() > 0, f"the killer did nothing: {job.lines()}\n{job.printed()}")
+    told = {line["rank"]: line for line in job.lines()}
+    expect(sorted(told) == [0, 2], f"{told}\n{job.printed()}")
+    for line in told.values():
+        expect(line["status"] == RANK_LOST and "rank 1 on host " in line["text"] and
+               not line["wrong"], f"{line}")
+    print(told[0]["text"])
+    expect_nothing_left()
 
 
 def pids_of(name):

@@ -1,5 +1,6 @@
 /*
- * victim.c FILE STEPS - a loop of mixed operations, in which a rank may go down (DTRAIN_FAULT).
+ * victim.c FILE STEPS [RANK] - a loop of mixed operations, in which a rank may go down
+ * (DTRAIN_FAULT). The rank RANK takes 16 MiB more memory at each step.
  *
  * Every rank that lives adds a line of JSON to the file before it leaves: when it had its first
  * error, which, where, and how it left. Exit status: 0 without an error, 3 with one that was
@@ -32,6 +33,7 @@ typedef struct outcome {
 } outcome_t;
 
 static float buffers[NUM][LARGE_COUNT]; /* those of the library are elsewhere */
+static void *volatile leaked;           /* so that the compiler leaves it */
 
 static int64_t now_ns(void)
 {
@@ -155,7 +157,19 @@ static int allocate(outcome_t *outcome, float **data)
     return 0;
 }
 
-static void run(outcome_t *outcome, int steps)
+/* As a program with a leak; what is touched, is there. */
+static void leak(outcome_t *outcome)
+{
+    enum { BYTES = 16 << 20 };
+    void *memory = malloc(BYTES);
+    if (memory)
+        memset(memory, outcome->step + 1, BYTES);
+    else
+        wrong(outcome, "malloc");
+    leaked = memory;
+}
+
+static void run(outcome_t *outcome, int steps, int leaking_rank)
 {
     float *data[NUM];
     note(outcome, "init", dtrain_init(NULL));
@@ -166,6 +180,8 @@ static void run(outcome_t *outcome, int steps)
         return;
     for (int step = 0; step < steps && outcome->status == DTRAIN_OK; step++) {
         outcome->step = step;
+        if (outcome->rank == leaking_rank)
+            leak(outcome);
         run_step(outcome, data, step);
     }
     if (outcome->status != DTRAIN_OK)
@@ -202,7 +218,7 @@ static int report(const outcome_t *outcome, const char *path)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3)
+    if (argc < 3 || argc > 4)
         return 2;
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     if (!rank)
@@ -210,7 +226,7 @@ int main(int argc, char **argv)
     outcome_t outcome = {.rank = rank ? (int)strtol(rank, NULL, 10) : 0, .where = "", .wrong = ""};
     /* MPICH's launcher sends it to survivors, where it is told to leave them alive. */
     signal(SIGUSR1, SIG_IGN);
-    run(&outcome, (int)strtol(argv[2], NULL, 10));
+    run(&outcome, (int)strtol(argv[2], NULL, 10), argc > 3 ? (int)strtol(argv[3], NULL, 10) : -1);
     outcome.left_ns = now_ns();
     int is_told = report(&outcome, argv[1]) == 0;
     /* A launcher that is on its way out may read it no more. */
