@@ -1,7 +1,7 @@
 /*
  * detector.h - who is alive: finds ranks that died, nodes and links that went away, and ranks that
  * are stopped, without MPI and with a thread of its own. How it does so stands in
- * detect/detector.c; how one comes to be, in detect/detect_join.h.
+ * detect/detect_poll.c; how one comes to be, in detect/detect_join.h.
  *
  * The first end of the world that it finds, or hears of from another rank's detector, is its news.
  * All ranks hear of it, also when it is rank 0 that is lost.

@@ -257,9 +257,11 @@ static void end_own(dt_runtime_t *runtime, dtrain_status_t status, const char *t
 
 static void end_lost(dt_runtime_t *runtime, int rank)
 {
-    char who[128], text[256];
+    char who[128], last[256], text[512];
     dt_topology_describe(&runtime->world.topology, rank, who, sizeof who);
-    snprintf(text, sizeof text, "%s is lost: it died, or left without dtrain_shutdown", who);
+    dt_recording_describe(runtime, rank, last, sizeof last);
+    snprintf(text, sizeof text, "%s is lost: it died, or left without dtrain_shutdown%s%s", who,
+             last[0] ? "; it was last " : "", last);
     end_world(runtime, DTRAIN_ERR_RANK_LOST, text, rank);
 }
 

@@ -51,8 +51,7 @@ static void learn_end(dt_detector_t *detector, const dt_detect_message_t *messag
     flood(detector, message, from);
     if (!publish(detector, message))
         return;
-    detector->overdue_ns =
-        detector->settings.clock.now(detector->settings.clock.context) + OVERDUE_NS;
+    detector->overdue_ns = dt_detect_now(detector) + OVERDUE_NS;
     atomic_store(&detector->has_news, 1);
     if (detector->hooks.notify)
         detector->hooks.notify(detector->hooks.context);

@@ -13,6 +13,9 @@
 #include "comm/detect/detect_join.h"
 #include "comm/detect/detect_link.h"
 
+/* In epoll's events, where links come first and then watches. */
+#define DT_DETECT_WAKE UINT32_MAX
+
 /* What is known of a rank. */
 typedef struct dt_detect_rank {
     uint32_t version;  /* [lock] as in SILENCE */
@@ -62,6 +65,11 @@ struct dt_detector {
     int has_thread;
 };
 
+static inline int64_t dt_detect_now(const dt_detector_t *detector)
+{
+    return detector->settings.clock.now(detector->settings.clock.context);
+}
+
 /* Takes over the links, which are open, and the watches on success: dt_alloc'ed arrays. */
 dtrain_status_t dt_detector_make(const dt_topology_t *topology,
                                  const dt_detector_settings_t *settings, dt_detect_link_t *links,
@@ -71,6 +79,8 @@ dtrain_status_t dt_detector_make(const dt_topology_t *topology,
 /* Waits for something to happen, at most for wait_ms, and does what is to be done. Returns when it
  * is to be called again at the latest. */
 int64_t dt_detector_poll(dt_detector_t *detector, int wait_ms);
+
+void dt_detect_close_link(dt_detector_t *detector, dt_detect_link_t *link);
 
 /* Makes the thread look for what is wanted of it. Any thread. */
 void dt_detect_wake(const dt_detector_t *detector);
