@@ -25,7 +25,6 @@ const char *dt_kernel_name(dt_kernel_t kernel)
         [DT_KERNEL_SQUARES_BF16] = "dt_squares_bf16",
         [DT_KERNEL_SQUARES_F32] = "dt_squares_f32",
         [DT_KERNEL_SQUARES_F64] = "dt_squares_f64",
-        [DT_KERNEL_CLIP] = "dt_clip",
     };
     return kernel >= 0 && kernel < DT_KERNEL_COUNT ? names[kernel] : NULL;
 }

@@ -28,22 +28,20 @@ DT_MOVE_KERNELS(f32, move_scaled<float>)
 DT_MOVE_KERNELS(f64, move_scaled<double>)
 DT_MOVE_KERNELS(integers, move_integers)
 
-/* Rows of blocks that a block of 256 threads sums at once. */
-#define ROWS (256 / DT_SQUARES_SUMS)
-
 template <typename T> static __device__ __forceinline__ void squares(const dt_squares_t &args)
 {
-    __shared__ double shared[ROWS * DT_SQUARES_SUMS];
+    const int rows = 256 / squares_shape<T>::THREADS; /* of element blocks, at once */
+    __shared__ double shared[rows * DT_SQUARES_SUMS];
     const place_t place = here();
     const int64_t blocks = (args.count + DT_SQUARES_BLOCK - 1) / DT_SQUARES_BLOCK;
-    for (int64_t first = (int64_t)place.block * ROWS; first < blocks;
-         first += (int64_t)place.num_blocks * ROWS) {
-        const int64_t block = first + place.thread / DT_SQUARES_SUMS;
+    for (int64_t first = (int64_t)place.block * rows; first < blocks;
+         first += (int64_t)place.num_blocks * rows) {
+        const int64_t block = first + place.thread / squares_shape<T>::THREADS;
         if (block < blocks)
             square_lanes<T>(args, block, shared, place);
         __syncthreads();
         if (block < blocks)
-            square_join(args, block, shared, place);
+            square_join<T>(args, block, shared, place);
         __syncthreads();
     }
 }
@@ -64,13 +62,3 @@ DT_OPTIM_KERNELS(f16, __half, float)
 DT_OPTIM_KERNELS(bf16, __nv_bfloat16, float)
 DT_OPTIM_KERNELS(f32, float, float)
 DT_OPTIM_KERNELS(f64, double, double)
-
-extern "C" __global__ void __launch_bounds__(256) dt_clip(const __grid_constant__ dt_clip_t args)
-{
-    const place_t place = here();
-    for (int64_t distance = 1; distance < args.num_blocks; distance *= 2) {
-        clip_level(args, distance, place);
-        __syncthreads();
-    }
-    clip_finish(args, place);
-}

@@ -1,6 +1,6 @@
 /*
  * kernels.h - what the kernels are told, in plain C: each takes one of these structs by value. The
- * kernels are compiled by nvcc into a fatbin, which launch.h loads and launches, and by the host's
+ * kernels are compiled by nvcc into a fatbin, which nccl_device.c loads, and by the host's
  * C++ compiler for tests (kernels_host.h); both have the names listed here.
  */
 #ifndef DT_CUDA_KERNELS_H
@@ -57,24 +57,15 @@ typedef struct dt_move_many {
 
 /* ---- Optimizers ---------------------------------------------------------------------------- */
 
-/* What dt_clip_t comes to. In device memory. */
-typedef struct dt_clip_result {
-    double norm;  /* the global norm of the gradients, unscaled */
-    double scale; /* factor on every gradient; 0 when some are not finite */
-    int32_t is_finite;
-    int32_t reserved;
-} dt_clip_result_t;
-
 /* One step over a range, as optim/update.h defines it, to the bit. */
 typedef struct dt_device_update {
     int64_t count;
     const void *gradients;
     void *parameters;
-    void *first, *second;         /* NULL where the rule has no such state */
-    void *copy;                   /* 16-bit copy of the parameters; may be NULL */
-    const dt_clip_result_t *clip; /* NULL: `scale` alone; else nothing happens unless finite */
-    int32_t rule;                 /* dt_update_rule_t: SGD is 0, all others are Adam's */
-    int32_t copy_dtype;           /* dtrain_dtype_t */
+    void *first, *second; /* NULL where the rule has no such state */
+    void *copy;           /* 16-bit copy of the parameters; may be NULL */
+    int32_t is_adam;      /* or AdamW; else SGD */
+    int32_t copy_dtype;   /* dtrain_dtype_t */
     int32_t nesterov, reserved;
     /* As dt_update_factors_t. */
     double scale, decay, shrink, rate, momentum;
@@ -85,19 +76,8 @@ typedef struct dt_device_update {
 typedef struct dt_squares {
     const void *values;
     int64_t count;
-    double *sums;        /* one a block */
-    int32_t *not_finite; /* set to 1 when an element is infinite or NaN, else left alone */
+    double *sums; /* one a block; NaN where an element is infinite or NaN */
 } dt_squares_t;
-
-/* Adds the blocks' sums up along the tree over block numbers; one block of threads. */
-typedef struct dt_clip {
-    double *sums; /* num_blocks; spoilt */
-    int64_t num_blocks;
-    const int32_t *not_finite;
-    dt_clip_result_t *result;
-    double scale;    /* of the gradients before clipping: 1 over the loss scale */
-    double max_norm; /* 0: no clipping */
-} dt_clip_t;
 
 /* ---- The kernels --------------------------------------------------------------------------- */
 
@@ -122,7 +102,6 @@ typedef enum dt_kernel {
     DT_KERNEL_SQUARES_BF16,
     DT_KERNEL_SQUARES_F32,
     DT_KERNEL_SQUARES_F64,
-    DT_KERNEL_CLIP,
     DT_KERNEL_COUNT
 } dt_kernel_t;
 

@@ -19,15 +19,8 @@ template <typename T> static void squares(const dt_squares_t &args, const place_
     const int64_t blocks = (args.count + DT_SQUARES_BLOCK - 1) / DT_SQUARES_BLOCK;
     for (int64_t block = place.block; block < blocks; block += place.num_blocks) {
         square_lanes<T>(args, block, shared, place);
-        square_join(args, block, shared, place);
+        square_join<T>(args, block, shared, place);
     }
-}
-
-static void clip(const dt_clip_t &args, const place_t &place)
-{
-    for (int64_t distance = 1; distance < args.num_blocks; distance *= 2)
-        clip_level(args, distance, place);
-    clip_finish(args, place);
 }
 
 typedef struct host_kernel {
@@ -67,7 +60,6 @@ static const host_kernel_t kernels[DT_KERNEL_COUNT] = {
     kernel<dt_squares_t, squares<__nv_bfloat16>>(),
     kernel<dt_squares_t, squares<float>>(),
     kernel<dt_squares_t, squares<double>>(),
-    kernel<dt_clip_t, clip>(),
 };
 
 void dt_kernel_run_on_host(dt_kernel_t kernel, const void *args, uint32_t num_blocks)

@@ -7,20 +7,6 @@
 #include "base/isa.h"
 #include "optim/update.h"
 
-/* What settings and step come to. */
-typedef struct dt_update_factors {
-    double scale;
-    double decay;        /* added to the gradient, times the parameter */
-    double shrink;       /* factor on the parameter: AdamW's decay; 1 for none */
-    double rate;         /* Adam: over the bias correction */
-    double momentum;     /* SGD */
-    double beta1, gain1; /* Adam; gain is 1 - beta */
-    double beta2, gain2;
-    double root_factor; /* Adam: 1 / sqrt(1 - beta2^step) */
-    double epsilon;
-    int nesterov;
-} dt_update_factors_t;
-
 typedef void (*dt_update_fn_t)(const dt_update_factors_t *factors, const dt_update_range_t *range);
 
 /* The sum of squares of `count` elements: see norm.h. */

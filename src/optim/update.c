@@ -73,10 +73,10 @@ static double power(double base, int64_t exponent)
     return result;
 }
 
-static dt_update_factors_t make_factors(const dt_update_settings_t *settings, int64_t step,
-                                        double scale)
+static dt_update_factors_t derive(const dt_update_settings_t *settings, int64_t step, double scale)
 {
-    dt_update_factors_t factors = {.scale = scale,
+    dt_update_factors_t factors = {.is_adam = settings->rule != DT_UPDATE_SGD,
+                                   .scale = scale,
                                    .decay = settings->weight_decay,
                                    .shrink = 1,
                                    .rate = settings->learning_rate};
@@ -113,14 +113,23 @@ const dt_optim_kernels_t *dt_optim_kernels(void)
     return sets[dt_isa()];
 }
 
+dt_update_factors_t dt_update_factors(const dt_update_settings_t *settings, int64_t step,
+                                      double scale)
+{
+    dt_fp_mode_t mode = dt_fp_mode_enter();
+    dt_update_factors_t factors = derive(settings, step, scale);
+    dt_fp_mode_leave(mode);
+    return factors;
+}
+
 void dt_update(const dt_update_settings_t *settings, int64_t step, double scale,
                const dt_update_range_t *range)
 {
     const dt_optim_kernels_t *kernels = dt_optim_kernels();
     dt_fp_mode_t mode = dt_fp_mode_enter();
-    dt_update_factors_t factors = make_factors(settings, step, scale);
-    dt_update_fn_t update = settings->rule == DT_UPDATE_SGD ? kernels->sgd[range->gradient_dtype]
-                                                            : kernels->adam[range->gradient_dtype];
+    dt_update_factors_t factors = derive(settings, step, scale);
+    dt_update_fn_t update = factors.is_adam ? kernels->adam[range->gradient_dtype]
+                                            : kernels->sgd[range->gradient_dtype];
     update(&factors, range);
     dt_fp_mode_leave(mode);
 }

@@ -41,6 +41,21 @@ typedef struct dt_update_range {
     void *copy;   /* also receives the parameters, rounded to copy_dtype, F32 only; may be NULL */
 } dt_update_range_t;
 
+/* What settings and step come to. */
+typedef struct dt_update_factors {
+    int is_adam; /* or AdamW; else SGD */
+    double scale;
+    double decay;        /* added to the gradient, times the parameter */
+    double shrink;       /* factor on the parameter: AdamW's decay; 1 for none */
+    double rate;         /* Adam: over the bias correction */
+    double momentum;     /* SGD */
+    double beta1, gain1; /* Adam; gain is 1 - beta */
+    double beta2, gain2;
+    double root_factor; /* Adam: 1 / sqrt(1 - beta2^step) */
+    double epsilon;
+    int nesterov;
+} dt_update_factors_t;
+
 /* OK, or INVALID_ARGUMENT and a text that names the setting: not finite, negative, a beta that is
  * not below 1, or Nesterov without momentum. */
 dtrain_status_t dt_update_check(const dt_update_settings_t *settings);
@@ -73,5 +88,9 @@ int dt_update_num_states(const dt_update_settings_t *settings);
  */
 void dt_update(const dt_update_settings_t *settings, int64_t step, double scale,
                const dt_update_range_t *range);
+
+/* The factors of that, in double, for an update elsewhere. */
+dt_update_factors_t dt_update_factors(const dt_update_settings_t *settings, int64_t step,
+                                      double scale);
 
 #endif

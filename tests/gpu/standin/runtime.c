@@ -344,7 +344,6 @@ typedef struct launch {
         dt_move_many_t move;
         dt_device_update_t update;
         dt_squares_t squares;
-        dt_clip_t clip;
     } args;
 } launch_t;
 
@@ -376,15 +375,9 @@ static void run_launch(void *argument)
         reach(&update->first);
         reach(&update->second);
         reach(&update->copy);
-        reach(&update->clip);
-    } else if (kernel <= DT_KERNEL_SQUARES_F64) {
+    } else {
         reach(&launch->args.squares.values);
         reach(&launch->args.squares.sums);
-        reach(&launch->args.squares.not_finite);
-    } else {
-        reach(&launch->args.clip.sums);
-        reach(&launch->args.clip.not_finite);
-        reach(&launch->args.clip.result);
     }
     dt_kernel_run_on_host(kernel, &launch->args, launch->num_blocks);
 }
