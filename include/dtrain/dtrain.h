@@ -993,6 +993,10 @@ typedef struct dtrain_gradset_desc {
      * The program's own must stay until the set is destroyed. Where ranks get shares only (a
      * sharded optimizer) a codec is UNSUPPORTED. */
     const dtrain_codec_t *codec;
+    /* DTRAIN_DEVICE_CPU, or DTRAIN_DEVICE_CUDA for gradients, and parameters, in the memory of this
+     * rank's GPU (dtrain_cuda.h); then a codec is UNSUPPORTED. 0 for callers built before. */
+    int32_t device;
+    uint32_t reserved2; /* 0 */
 } dtrain_gradset_desc_t;
 
 /*
@@ -1023,11 +1027,12 @@ DTRAIN_API dtrain_status_t dtrain_gradset_destroy(dtrain_gradset_t *set);
 DTRAIN_API dtrain_status_t dtrain_gradset_buffer(dtrain_gradset_t *set, int index, void **buffer);
 
 /*
- * Marks a gradient as ready: its memory is lent to the library until the step's wait. `stream` is
- * NULL for gradients in host memory. INVALID_ARGUMENT when it was marked in this step already (as
- * often as there are passes), UNSUPPORTED (stream). Does not block, takes no lock and allocates
- * nothing; the mark that completes a bucket may have to wake the library's thread, which is a
- * system call.
+ * Marks a gradient as ready: its memory is lent to the library until the step's wait. On a GPU it
+ * is ready when all is done that is in `stream` by now; NULL is the default stream, and what
+ * gradients in host memory have. INVALID_ARGUMENT when it was marked in this step already (as often
+ * as there are passes), UNSUPPORTED (stream, in host memory). Does not block, takes no lock and
+ * allocates nothing; the mark that completes a bucket may have to wake the library's thread, which
+ * is a system call.
  */
 DTRAIN_API dtrain_status_t dtrain_gradset_ready(dtrain_gradset_t *set, int index, void *stream);
 
@@ -1164,6 +1169,9 @@ typedef struct dtrain_update {
     const void *gradients; /* count of them, reduced */
     void *values;          /* the parameter's, to be updated */
     void *states[4];       /* num_states arrays of count elements; zeros before the first */
+    int32_t device;        /* where all of that lies: DTRAIN_DEVICE_CPU, or _CUDA */
+    uint32_t reserved;
+    void *stream; /* _CUDA: the stream in which it is to be updated, and no other */
 } dtrain_update_t;
 
 /*

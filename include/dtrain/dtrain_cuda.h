@@ -63,6 +63,57 @@ DTRAIN_API dtrain_status_t dtrain_stream_wait(dtrain_handle_t handle, void *stre
  */
 DTRAIN_API dtrain_status_t dtrain_cuda_device(int *device);
 
+/* ---- Training ------------------------------------------------------------------------------ */
+
+/*
+ * A gradient set whose description says DTRAIN_DEVICE_CUDA has gradients, and its optimizer
+ * parameters and state, in this rank's GPU's memory: the library's, or the caller's, of which
+ * dtrain_gradset_create says INVALID_ARGUMENT, on all ranks, when it is not. All of dtrain.h holds
+ * for them; the host waits for nothing in
+ *
+ *     for (;;) {
+ *         for (int i = layers - 1; i >= 0; i--) {
+ *             backward<<<..., stream>>>(i, gradients[i]);
+ *             dtrain_gradset_ready(set, i, stream);
+ *         }
+ *         dtrain_optimizer_stream_step(optimizer, rate, stream, NULL);
+ *     }
+ *
+ * A gradient is reduced once the GPU has done what `stream` held at its mark (of several passes: at
+ * the last one's). Where nobody brought it, zeros are written in the stream of the step's wait.
+ * Gradients in the caller's memory are copied by the GPU. Marks may not be made while the stream is
+ * being captured into a graph; what is between them may come from one.
+ *
+ * Calls without a stream (dtrain_gradset_wait, dtrain_optimizer_step and so on) work in the default
+ * stream and return when the GPU has done all of it: dtrain_optimizer_broadcast, _save and _load
+ * wait for the steps before, but of what the program itself puts into other streams they know
+ * nothing. dtrain_gradset_clip works in the stream of the wait before it, and waits for the norm.
+ */
+
+/*
+ * Ends a step as dtrain_gradset_wait does, but for `stream` (NULL: the default one): what is put
+ * into it from now on comes after all gradients are reduced. Blocks the calling thread until all
+ * ranks have marked theirs, but not until the GPU has reduced them. After an error, what the
+ * gradients hold is undefined; an error that shows on the GPU only later is the next step's, too.
+ *
+ * INVALID_ARGUMENT (a set in host memory); else as dtrain_gradset_wait.
+ */
+DTRAIN_API dtrain_status_t dtrain_gradset_stream_wait(dtrain_gradset_t *set, void *stream);
+
+/*
+ * Does a step as dtrain_optimizer_step does, with updates in `stream` (NULL: the default one): what
+ * is put into it from now on sees the new parameters. Blocks the calling thread as
+ * dtrain_gradset_stream_wait does, and until the step before is done; but where max_norm or
+ * loss_scale ask for the norm until the GPU has reduced the gradients, since whether the step is
+ * one, and its number, follow from it. A rule of the user's is told the stream (dtrain_update_t).
+ *
+ * INVALID_ARGUMENT (a set in host memory); else as dtrain_optimizer_step. After an error in one
+ * rank's GPU itself parameters may differ between ranks.
+ */
+DTRAIN_API dtrain_status_t dtrain_optimizer_stream_step(dtrain_optimizer_t *optimizer,
+                                                        double learning_rate, void *stream,
+                                                        dtrain_step_info_t *info);
+
 #ifdef __cplusplus
 }
 #endif

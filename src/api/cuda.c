@@ -1,8 +1,10 @@
 /* cuda.c - dtrain_cuda.h says what each does. */
 #include <dtrain/dtrain_cuda.h>
 
+#include "api/gradsets.h"
 #include "api/world.h"
 #include "base/status.h"
+#include "train/optimizer.h"
 
 dtrain_status_t dtrain_stream_wait(dtrain_handle_t handle, void *stream)
 {
@@ -30,6 +32,27 @@ dtrain_status_t dtrain_cuda_device(int *device)
         opened->ops->describe(opened, &card);
         *device = card.device;
     }
+    dt_api_leave();
+    return status;
+}
+
+dtrain_status_t dtrain_gradset_stream_wait(dtrain_gradset_t *set, void *stream)
+{
+    dtrain_status_t status = dt_api_enter_set(set, "gradient set");
+    if (status != DTRAIN_OK)
+        return status;
+    status = dt_gradset_stream_wait(set, stream);
+    dt_api_leave();
+    return status;
+}
+
+dtrain_status_t dtrain_optimizer_stream_step(dtrain_optimizer_t *optimizer, double learning_rate,
+                                             void *stream, dtrain_step_info_t *info)
+{
+    dtrain_status_t status = dt_api_enter_set(optimizer ? optimizer->set : NULL, "optimizer");
+    if (status != DTRAIN_OK)
+        return status;
+    status = dt_optimizer_stream_step(optimizer, learning_rate, stream, info);
     dt_api_leave();
     return status;
 }

@@ -93,12 +93,14 @@ dtrain_status_t dtrain_gradset_buffer(dtrain_gradset_t *set, int index, void **b
     return leave(status);
 }
 
-static dtrain_status_t check_stream(const void *stream)
+static dtrain_status_t check_stream(const dtrain_gradset_t *set, const void *stream)
 {
-    if (!stream)
+    if (!stream || set->device)
         return DTRAIN_OK;
-    return dt_fail(DTRAIN_ERR_UNSUPPORTED, "a stream is for gradients in a device's memory, and "
-                                           "gradient sets have host memory only");
+    return dt_fail(
+        DTRAIN_ERR_UNSUPPORTED,
+        "a stream is for gradients on a GPU, and gradient set '%.100s' is in host memory",
+        set->name);
 }
 
 dtrain_status_t dtrain_gradset_ready(dtrain_gradset_t *set, int index, void *stream)
@@ -106,9 +108,9 @@ dtrain_status_t dtrain_gradset_ready(dtrain_gradset_t *set, int index, void *str
     dtrain_status_t status = enter(set);
     if (status != DTRAIN_OK)
         return status;
-    status = check_stream(stream);
+    status = check_stream(set, stream);
     if (status == DTRAIN_OK)
-        status = dt_gradset_mark(set, index, 1);
+        status = dt_gradset_mark(set, index, 1, stream);
     return leave(status);
 }
 
@@ -118,18 +120,18 @@ dtrain_status_t dtrain_gradset_ready_n(dtrain_gradset_t *set, const int *indices
     dtrain_status_t status = enter(set);
     if (status != DTRAIN_OK)
         return status;
-    status = check_stream(stream);
+    status = check_stream(set, stream);
     if (status == DTRAIN_OK && (n < 0 || (n > 0 && !indices)))
         status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%d gradients, and no numbers of them", n);
     for (int i = 0; i < n && status == DTRAIN_OK; i++)
-        status = dt_gradset_mark(set, indices[i], 1);
+        status = dt_gradset_mark(set, indices[i], 1, stream);
     return leave(status);
 }
 
 dtrain_status_t dtrain_gradset_unused(dtrain_gradset_t *set, int index)
 {
     dtrain_status_t status = enter(set);
-    return status == DTRAIN_OK ? leave(dt_gradset_mark(set, index, 0)) : status;
+    return status == DTRAIN_OK ? leave(dt_gradset_mark(set, index, 0, NULL)) : status;
 }
 
 dtrain_status_t dtrain_gradset_wait(dtrain_gradset_t *set)

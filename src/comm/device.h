@@ -14,8 +14,9 @@
 #include <stdint.h>
 
 #include "comm/backend.h"
+#include "optim/update.h"
 
-#define DT_DEVICE_VERSION 1
+#define DT_DEVICE_VERSION 2
 
 /* A place in a stream: what was put into the stream before it. Whoever holds one counts as a user.
  * Any thread. */
@@ -51,7 +52,7 @@ typedef struct dt_device_id {
     char bytes[128];
 } dt_device_id_t;
 
-/* Bytes that are copied from or to host memory, pinned. */
+/* Bytes that are copied within the device, or from or to host memory, pinned. */
 typedef struct dt_copy {
     void *to;
     const void *from;
@@ -80,6 +81,27 @@ typedef struct dt_device_ops {
     dtrain_status_t (*wait)(dt_device_t *device, void *stream, dt_mark_t *mark);
     /* OK when all before the mark is done, IN_PROGRESS, or an error. */
     dtrain_status_t (*reached)(dt_device_t *device, dt_mark_t *mark);
+    /* Blocks until that. */
+    dtrain_status_t (*await)(dt_device_t *device, dt_mark_t *mark);
+
+    /* ---- Any thread: what is put into a stream ---- */
+
+    dtrain_status_t (*clear)(dt_device_t *device, void *stream, void *memory, size_t bytes);
+    dtrain_status_t (*copy_in)(dt_device_t *device, void *stream, const dt_copy_t *copies, int n);
+    /* Multiplies floating-point values in place, in float32 where they are of 16 bits. */
+    dtrain_status_t (*scale)(dt_device_t *device, void *stream, dtrain_dtype_t dtype, void *values,
+                             int64_t count, double factor);
+    /* A step over a range of device memory, with the bits of dt_update. */
+    dtrain_status_t (*update)(dt_device_t *device, void *stream, const dt_update_factors_t *factors,
+                              const dt_update_range_t *range);
+    /* The sum of squares of each block of DT_NORM_BLOCK values, with the bits of dt_norm_add; NaN
+     * where one of them is not finite. */
+    dtrain_status_t (*squares)(dt_device_t *device, void *stream, dtrain_dtype_t dtype,
+                               const void *values, int64_t count, double *sums);
+    /* Copies between device and host memory, and blocks until that and all that was in the stream
+     * before is done; no bytes: waits alone. */
+    dtrain_status_t (*transfer)(dt_device_t *device, void *stream, void *to, const void *from,
+                                size_t bytes);
 
     /* ---- With the baton ---- */
 

@@ -59,7 +59,8 @@ static dtrain_status_t add_context(const dtrain_tensor_t *tensor, const dt_opera
                    tensor->name, why);
 }
 
-dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_operation_t *operation)
+dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mark_t *ready,
+                            dt_operation_t *operation)
 {
     dt_device_t *device;
     const void *buffers[] = {operation->in, operation->out};
@@ -72,7 +73,9 @@ dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_ope
         if (buffers[i] && operation->count > 0)
             status = device->ops->check(device, buffers[i]);
     }
-    if (status == DTRAIN_OK)
+    if (status == DTRAIN_OK && ready)
+        operation->ready = dt_mark_hold(ready);
+    else if (status == DTRAIN_OK)
         status = device->ops->record(device, tensor->stream, &operation->ready);
     return status == DTRAIN_OK ? status : add_context(tensor, operation, status);
 }

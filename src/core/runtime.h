@@ -111,8 +111,13 @@ typedef struct dt_submission {
     int64_t nnz;
     const int *ranks; /* PSET_ADD: num_ranks */
     int num_ranks;
-    dtrain_pset_t pset;  /* PSET_REMOVE; elsewhere the options have it */
-    const char *refusal; /* not NULL: the caller will not do it, and this is why */
+    dtrain_pset_t pset; /* PSET_REMOVE; elsewhere the options have it */
+    /* Not NULL: the caller will not do it, and this is why; with which status, 0:
+     * INVALID_ARGUMENT. */
+    const char *refusal;
+    dtrain_status_t refusal_status;
+    dt_mark_t *ready; /* on a device: behind the input, held for the operation; NULL: what is in the
+                         tensor's stream by now */
     /* The group it belongs to, filled in by dt_runtime_submit_group; all 0: none. */
     uint64_t group;
     uint32_t group_size, group_index;

@@ -142,7 +142,9 @@ static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *su
     const dt_topology_t *topology = &runtime->world.topology;
     const dt_pset_t *set = operation->set;
     if (submission->refusal)
-        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s", submission->refusal);
+        return dt_fail(submission->refusal_status != DTRAIN_OK ? submission->refusal_status
+                                                               : DTRAIN_ERR_INVALID_ARGUMENT,
+                       "%s", submission->refusal);
     dtrain_status_t status =
         fill_signature(submission, topology->rank, options, &operation->signature);
     if (status == DTRAIN_OK)
@@ -159,7 +161,7 @@ static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *su
     if (status == DTRAIN_OK && options->struct_size >= sizeof *options && options->codec)
         status = dt_coded_describe(operation, options->codec, name);
     if (status == DTRAIN_OK && operation->signature.device != DTRAIN_DEVICE_CPU)
-        status = dt_gpu_take(&runtime->gpu, submission->tensor, operation);
+        status = dt_gpu_take(&runtime->gpu, submission->tensor, submission->ready, operation);
     return status;
 }
 

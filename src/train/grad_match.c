@@ -15,6 +15,7 @@ void dt_grad_match_write(const dt_grad_layout_t *layout, const dt_grad_terms_t *
 {
     dt_put_u32(buffer, (uint32_t)terms->op);
     dt_put_u32(buffer, (uint32_t)terms->is_order_fixed);
+    dt_put_u32(buffer, (uint32_t)terms->device);
     dt_put_f64(buffer, terms->prescale);
     dt_put_f64(buffer, terms->postscale);
     dt_put_u64(buffer, (uint64_t)terms->first_bucket_bytes);
@@ -92,6 +93,7 @@ static int compare_terms(match_t *match, const dt_grad_terms_t *terms)
                    dt_op_name((dtrain_op_t)op));
     if (compare_number(match, "the set", "fixed_order", terms->is_order_fixed,
                        dt_get_u32(reader)) ||
+        compare_number(match, "the set", "device", terms->device, dt_get_u32(reader)) ||
         compare_factor(match, "prescale", terms->prescale, dt_get_f64(reader)) ||
         compare_factor(match, "postscale", terms->postscale, dt_get_f64(reader)))
         return 1;

@@ -10,6 +10,7 @@
 typedef struct dt_grad_terms {
     int32_t op;
     int32_t is_order_fixed;
+    int32_t device; /* DTRAIN_DEVICE_CPU or DTRAIN_DEVICE_CUDA */
     double prescale, postscale;
     int64_t first_bucket_bytes, bucket_bytes;
     char codec[DTRAIN_CODEC_NAME_MAX + 1]; /* "": none */

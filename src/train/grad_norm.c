@@ -26,25 +26,57 @@ static void sum_shares(const dtrain_gradset_t *set, double *sums)
     }
 }
 
-dtrain_status_t dt_grad_norm_prepare(dtrain_gradset_t *set)
+static dtrain_status_t make_room(dtrain_gradset_t *set, int device, double **sums)
 {
     void *memory = NULL;
-    if (set->sums)
+    if (*sums)
         return DTRAIN_OK;
     dtrain_status_t status = dt_user_memory_alloc(
-        &set->runtime->memory, (size_t)set->layout.num_blocks * sizeof *set->sums,
-        DTRAIN_DEVICE_CPU, &memory);
-    set->sums = memory;
+        &set->runtime->memory, (size_t)set->layout.num_blocks * sizeof **sums, device, &memory);
+    *sums = memory;
     return status;
+}
+
+dtrain_status_t dt_grad_norm_prepare(dtrain_gradset_t *set)
+{
+    dtrain_status_t status = make_room(set, DTRAIN_DEVICE_CPU, &set->sums);
+    if (status == DTRAIN_OK && set->device)
+        status = make_room(set, DTRAIN_DEVICE_CUDA, &set->device_sums);
+    return status;
+}
+
+/* The same by the GPU, behind what is in the set's stream; the host gets a number a block. */
+static dtrain_status_t sum_shares_there(const dtrain_gradset_t *set, double *sums)
+{
+    dt_device_t *device = set->device;
+    size_t bytes = (size_t)set->layout.num_blocks * sizeof *sums;
+    dtrain_status_t status = device->ops->clear(device, set->stream, set->device_sums, bytes);
+    for (int run = 0; run < set->plan.num_runs && status == DTRAIN_OK; run++) {
+        int64_t begin, end;
+        dt_gradset_share(set, run, set->talk.rank, &begin, &end);
+        const dt_grad_region_t *region =
+            dt_grad_region_of(&set->layout, set->plan.runs[run].first_block);
+        status = device->ops->squares(device, set->stream, region->dtype,
+                                      set->memory + dt_grad_offset(region, begin), end - begin,
+                                      set->device_sums + begin / DT_NORM_BLOCK);
+    }
+    return status == DTRAIN_OK
+               ? device->ops->transfer(device, set->stream, sums, set->device_sums, bytes)
+               : status;
 }
 
 dtrain_status_t dt_grad_norm(dtrain_gradset_t *set, double *norm, int *finite)
 {
     double *sums = set->sums;
     int64_t num_blocks = set->layout.num_blocks;
-    memset(sums, 0, (size_t)num_blocks * sizeof *sums);
-    sum_shares(set, sums);
     dtrain_status_t status = DTRAIN_OK;
+    memset(sums, 0, (size_t)num_blocks * sizeof *sums);
+    if (set->device)
+        status = dt_talk_agree(&set->talk, sum_shares_there(set, sums));
+    else
+        sum_shares(set, sums);
+    if (status != DTRAIN_OK)
+        return status;
     /* One rank has a number for each block, the others zeros: adding them up rounds nothing. */
     if (set->talk.size > 1 && num_blocks > 0)
         status = dt_talk_reduce(&set->talk, sums, num_blocks, DTRAIN_DTYPE_F64, DTRAIN_OP_SUM);
@@ -102,6 +134,29 @@ static void scale_all(dtrain_gradset_t *set, double factor)
     dt_fp_mode_leave(mode);
 }
 
+/* Behind what is in the set's stream; unless the step's wait was for that, the host waits. */
+static dtrain_status_t scale_all_there(dtrain_gradset_t *set, double factor)
+{
+    dt_device_t *device = set->device;
+    dtrain_status_t status = DTRAIN_OK;
+    for (int i = 0; i < set->layout.num_regions && status == DTRAIN_OK; i++) {
+        const dt_grad_region_t *region = &set->layout.regions[i];
+        status =
+            device->ops->scale(device, set->stream, region->dtype, set->memory + region->offset,
+                               region->num_blocks * DT_NORM_BLOCK, factor);
+    }
+    for (int i = 0; i < set->layout.n && status == DTRAIN_OK; i++) {
+        const dt_grad_slice_t *slice = &set->layout.slices[i];
+        if (set->slots[i].own)
+            status =
+                device->ops->scale(device, set->stream, set->layout.regions[slice->region].dtype,
+                                   set->slots[i].own, slice->count, factor);
+    }
+    if (status == DTRAIN_OK && !set->is_streamed)
+        status = device->ops->transfer(device, set->stream, NULL, NULL, 0);
+    return status;
+}
+
 static dtrain_status_t prepare_clip(dtrain_gradset_t *set, double max_norm, const double *norm)
 {
     dtrain_status_t status = dt_gradset_check_idle(set, "dtrain_gradset_clip");
@@ -130,8 +185,12 @@ dtrain_status_t dt_grad_clip(dtrain_gradset_t *set, double max_norm, double *nor
     if (status != DTRAIN_OK)
         return status;
     double factor = finite ? dt_clip_factor(found, max_norm) : 1;
-    if (factor != 1)
+    if (factor != 1 && set->device)
+        status = scale_all_there(set, factor);
+    else if (factor != 1)
         scale_all(set, factor);
+    if (status != DTRAIN_OK)
+        return status;
     *norm = finite ? found : (double)NAN;
     return DTRAIN_OK;
 }

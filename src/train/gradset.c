@@ -1,5 +1,6 @@
 #include "train/gradset.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "base/status.h"
 #include "core/completion.h"
 #include "core/stranded.h"
+#include "train/grad_device.h"
 #include "train/gradset_step.h"
 
 /* Within a node that shares memory all sizes from 0.5 to 64 MiB take the same to a few percent;
@@ -23,9 +25,31 @@ static dtrain_status_t no_memory(void)
 
 /* ---- Create ------------------------------------------------------------------------------- */
 
+/* Of dtrain_gradset_desc_t as it was at first. */
+#define DESC_FIRST_SIZE offsetof(dtrain_gradset_desc_t, device)
+
+static int32_t device_of(const dtrain_gradset_desc_t *desc)
+{
+    return desc->struct_size >= sizeof *desc ? desc->device : DTRAIN_DEVICE_CPU;
+}
+
+static dtrain_status_t check_device(const dtrain_gradset_desc_t *desc)
+{
+    int32_t device = device_of(desc);
+    if (desc->struct_size >= sizeof *desc && desc->reserved2 != 0)
+        return dt_fail(DTRAIN_ERR_UNSUPPORTED, "dtrain_gradset_desc_t: reserved2 is not 0");
+    if (device != DTRAIN_DEVICE_CPU && device != DTRAIN_DEVICE_CUDA)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_gradset_desc_t: there is no device %d",
+                       device);
+    if (device != DTRAIN_DEVICE_CPU && desc->codec)
+        return dt_fail(DTRAIN_ERR_UNSUPPORTED,
+                       "dtrain_gradset_desc_t: codecs are for host memory only");
+    return DTRAIN_OK;
+}
+
 static dtrain_status_t check_desc(const dtrain_gradset_desc_t *desc)
 {
-    if (desc->struct_size < sizeof *desc)
+    if (desc->struct_size < DESC_FIRST_SIZE)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "dtrain_gradset_desc_t: struct_size is %u, not %zu: set it to sizeof",
                        desc->struct_size, sizeof *desc);
@@ -41,13 +65,14 @@ static dtrain_status_t check_desc(const dtrain_gradset_desc_t *desc)
                        desc->timeout_ms);
     if (desc->reserved != 0)
         return dt_fail(DTRAIN_ERR_UNSUPPORTED, "dtrain_gradset_desc_t: reserved is not 0");
-    return DTRAIN_OK;
+    return check_device(desc);
 }
 
 static dt_grad_terms_t terms_of(const dtrain_gradset_desc_t *desc)
 {
     dt_grad_terms_t terms = {.op = desc->op,
                              .is_order_fixed = desc->fixed_order != 0,
+                             .device = device_of(desc),
                              .prescale = desc->prescale != 0 ? desc->prescale : 1,
                              .postscale = desc->postscale != 0 ? desc->postscale : 1,
                              .first_bucket_bytes = FIRST_BUCKET_BYTES,
@@ -113,10 +138,12 @@ static dtrain_status_t fill(dtrain_gradset_t *set, const dtrain_gradset_desc_t *
     status = dt_grad_layout_make(&set->layout, params, n, desc->order);
     if (status == DTRAIN_OK)
         status = make_slots(set, params);
+    if (status == DTRAIN_OK && set->terms.device != DTRAIN_DEVICE_CPU)
+        status = dt_grad_device_open(set, params, n);
     if (status != DTRAIN_OK)
         return status;
     void *memory = NULL;
-    status = dt_user_memory_alloc(&runtime->memory, set->layout.bytes, DTRAIN_DEVICE_CPU, &memory);
+    status = dt_user_memory_alloc(&runtime->memory, set->layout.bytes, set->terms.device, &memory);
     set->memory = memory;
     return status;
 }
@@ -142,8 +169,9 @@ static void free_set(dtrain_gradset_t *set, int has_world)
     if (has_world) {
         dt_user_memory_free(&set->runtime->memory, set->memory);
         dt_user_memory_free(&set->runtime->memory, set->sums);
+        dt_user_memory_free(&set->runtime->memory, set->device_sums);
     }
-    dt_gradset_drop_plan(set);
+    dt_gradset_drop_plan(set, has_world);
     dt_grad_layout_free(&set->layout);
     dt_free(set->slots);
     dt_free(set->name);
@@ -160,7 +188,8 @@ dtrain_status_t dt_gradset_create(dt_runtime_t *runtime, const dtrain_gradset_de
     if (!made)
         return no_memory();
     made->runtime = runtime;
-    dtrain_pset_t pset = desc && desc->struct_size >= sizeof *desc ? desc->pset : DTRAIN_PSET_WORLD;
+    dtrain_pset_t pset =
+        desc && desc->struct_size >= DESC_FIRST_SIZE ? desc->pset : DTRAIN_PSET_WORLD;
     status = dt_talk_begin(&made->talk, runtime, pset, "gradset");
     if (status != DTRAIN_OK) {
         dt_free(made);
@@ -190,7 +219,8 @@ static int nothing_is_in_flight(void *argument)
     dtrain_gradset_t *set = argument;
     for (int i = 0; i < set->plan.num_runs; i++) {
         dt_grad_work_t *work = &set->works[i];
-        if (atomic_load(&work->missing) == 0 && !atomic_load(&work->is_done))
+        int64_t begun = set->rounds + (atomic_load(&work->missing) == 0);
+        if (atomic_load(&work->num_done) < begun)
             return 0;
     }
     return 1;

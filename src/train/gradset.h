@@ -13,6 +13,10 @@
  *
  * A set whose optimizer is sharded reduces to shares once its plan is frozen: of each run, rank k
  * gets the k-th part of its blocks.
+ *
+ * On a GPU (grad_device.h) a step may end for a stream while the host has not seen the end of its
+ * operations yet. So a run counts its rounds: one that becomes complete while the round before is
+ * on its way is submitted when that has come to its end.
  */
 #ifndef DT_TRAIN_GRADSET_H
 #define DT_TRAIN_GRADSET_H
@@ -31,11 +35,19 @@ typedef struct dt_grad_slot {
     _Atomic uint32_t refused; /* [atomic] marks beyond those of this step */
     void *own;                /* [const] the caller's memory; NULL: the set's */
     void *data;               /* [const] of the parameter, for an optimizer; or NULL */
+    void *stream;             /* [mark] on a GPU: in which it is made; there once it is marked */
     int was_missed;           /* [waiter] it was reported */
 } dt_grad_slot_t;
 
 #define DT_GRAD_BROUGHT 0x10000u
 #define DT_GRAD_PASSES_MAX 0x7fff
+
+/* What a round of a run came to. */
+typedef struct dt_grad_outcome {
+    dtrain_status_t status;
+    uint32_t furthest; /* failed: the step of the rank that was furthest; 0: not known */
+    char *error;       /* or NULL */
+} dt_grad_outcome_t;
 
 /* A run on its way. */
 typedef struct dt_grad_work {
@@ -43,13 +55,15 @@ typedef struct dt_grad_work {
     dtrain_gradset_t *set;   /* [const] */
     int32_t run;             /* [const] in the plan */
     _Atomic int32_t missing; /* [atomic] slices that are not ready; release: they are written */
-    /* [atomic] release: the next two, and the result, are there; the last that the engine does to
-     * the set for this run, so that whoever waits may free it. */
-    _Atomic int is_done;
-    dtrain_status_t status;
-    uint32_t furthest; /* failed: the step of the rank that was furthest; 0: not known */
-    char *error;       /* or NULL */
-    char *name;        /* [const] of the operation */
+    int64_t num_due;         /* [baton] rounds that were complete on this rank */
+    /* [atomic] rounds; release: `handle` is that of the last one's operation. */
+    _Atomic int64_t num_submitted;
+    /* [atomic] rounds; release: their outcomes are there; the last that the engine does to the set
+     * for a round, so that whoever waits may free it. */
+    _Atomic int64_t num_done;
+    dt_grad_outcome_t outcomes[2]; /* of rounds with even and with odd numbers */
+    char *name;                    /* [const] of the operation */
+    struct dt_grad_trail *trail;   /* [const] on a GPU (grad_device.h), else NULL */
 } dt_grad_work_t;
 
 struct dtrain_gradset {
@@ -63,7 +77,8 @@ struct dtrain_gradset {
     int32_t timeout_ms;      /* [const] */
     dt_grad_layout_t layout; /* [const] */
     dt_grad_slot_t *slots;   /* n */
-    uint8_t *memory;         /* [const] layout.bytes, shared within the node */
+    uint8_t *memory;         /* [const] layout.bytes, shared within the node, or the device's */
+    dt_device_t *device;     /* [const] in whose memory gradients lie; NULL: the host's */
     dt_codec_t own_codec;    /* [const] the library's, or zeros */
     const dtrain_codec_t *codec; /* [const] that, or the program's; NULL: none */
     int is_packed;               /* [const] some gradients lie in the caller's memory */
@@ -76,9 +91,10 @@ struct dtrain_gradset {
     int is_frozen;
     int is_sharded;
     int has_optimizer;
-    double *sums;       /* a number a block (grad_norm.h), in the library's memory; or NULL */
-    uint32_t passes;    /* marks that make a gradient complete */
-    _Atomic int is_off; /* [atomic] marks do not count */
+    double *sums;        /* a number a block (grad_norm.h), in the library's memory; or NULL */
+    double *device_sums; /* ditto on the device */
+    uint32_t passes;     /* marks that make a gradient complete */
+    _Atomic int is_off;  /* [atomic] marks do not count */
 
     _Atomic int32_t num_complete; /* [atomic] gradients of this step, until frozen */
     _Atomic int kind;             /* [atomic] dt_stamp_kind_t of this step */
@@ -88,11 +104,14 @@ struct dtrain_gradset {
     uint32_t step;  /* how many are over, by which ranks tell their steps apart (gradset_stamp.c) */
     uint32_t joins; /* joins of the process set before the first of them */
     int is_early;   /* the next step was marked before this one was ended */
+    int64_t rounds; /* steps since the plan is in use */
+    void *stream;   /* on a GPU: in which the gradients were last waited for */
+    int is_streamed; /* ditto: the host did not wait for the end */
     int64_t steps;
     int64_t missed;
     int64_t waited_ns;
 
-    /* [atomic] bytes of gradients that were copied, over all steps; written with the baton */
+    /* [atomic] bytes of gradients that were copied, over all steps */
     _Atomic int64_t copied;
 };
 
@@ -107,10 +126,13 @@ dtrain_status_t dt_gradset_destroy(dtrain_gradset_t *set, int has_world);
 /* The memory of a gradient. */
 void *dt_gradset_buffer(const dtrain_gradset_t *set, int index);
 
-/* Any thread. `brings` 0: zeros take the gradient's place unless another pass brings it. */
-dtrain_status_t dt_gradset_mark(dtrain_gradset_t *set, int index, int brings);
+/* Any thread. `brings` 0: zeros take the gradient's place unless another pass brings it. `stream`
+ * for a gradient on a GPU. */
+dtrain_status_t dt_gradset_mark(dtrain_gradset_t *set, int index, int brings, void *stream);
 
 dtrain_status_t dt_gradset_wait(dtrain_gradset_t *set);
+/* The same for a stream, without waiting for the GPU. */
+dtrain_status_t dt_gradset_stream_wait(dtrain_gradset_t *set, void *stream);
 dtrain_status_t dt_gradset_wait_one(dtrain_gradset_t *set, int index);
 dtrain_status_t dt_gradset_set_accumulation(dtrain_gradset_t *set, int passes);
 dtrain_status_t dt_gradset_enable_sync(dtrain_gradset_t *set, int on);
@@ -121,14 +143,15 @@ void dt_gradset_describe(const dtrain_gradset_t *set, dtrain_gradset_stats_t *st
 /* OK, or INVALID_ARGUMENT in the middle of a step; `call` is for the text. */
 dtrain_status_t dt_gradset_check_idle(const dtrain_gradset_t *set, const char *call);
 
-/* What is not complete takes part with zeros; then every run is begun. */
-void dt_gradset_flush(dtrain_gradset_t *set);
+/* What is not complete takes part with zeros; then every run is begun. On a GPU: for a wait in the
+ * stream, `is_streamed`, or by the host. */
+void dt_gradset_flush(dtrain_gradset_t *set, void *stream, int is_streamed);
 
-/* Waits for one run, after the flush. Its own status. */
+/* Waits for one run, after the flush; or lets the stream wait. Its own status. */
 dtrain_status_t dt_gradset_wait_run(dtrain_gradset_t *set, int run);
 
-/* Ends a step all of whose runs are done: freezes the plan, makes ready for the next step. `status`
- * is what the step came to, and is returned, unless freezing fails. Collective. */
+/* Ends a step all of whose runs were waited for: freezes the plan, makes ready for the next step.
+ * `status` is what the step came to, and is returned, unless freezing fails. Collective. */
 dtrain_status_t dt_gradset_end_step(dtrain_gradset_t *set, dtrain_status_t status);
 
 /* Between steps: takes the order for the frozen plan, instead of what is to be observed.
@@ -136,7 +159,7 @@ dtrain_status_t dt_gradset_end_step(dtrain_gradset_t *set, dtrain_status_t statu
 dtrain_status_t dt_gradset_adopt(dtrain_gradset_t *set, const int32_t *order);
 
 /* As dt_gradset_wait, which besides catches up. */
-dtrain_status_t dt_gradset_end(dtrain_gradset_t *set);
+dtrain_status_t dt_gradset_end(dtrain_gradset_t *set, void *stream, int is_streamed);
 
 /* After a step, and all that follows from it, which came to `status`. Where the program had marked
  * the next step's gradients before it ended this one, they were refused, so the next step is ended

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "train/grad_device.h"
 
 /* A plan with the works of its runs. */
 typedef struct planned {
@@ -16,21 +17,25 @@ typedef struct planned {
     int32_t *order;
 } planned_t;
 
-static void drop(planned_t *planned)
+static void drop(planned_t *planned, int has_world)
 {
     for (int i = 0; planned->works && i < planned->plan.num_runs; i++) {
-        dt_free(planned->works[i].name);
-        dt_free(planned->works[i].error);
+        dt_grad_work_t *work = &planned->works[i];
+        if (work->trail)
+            dt_grad_trail_free(work->trail, work->set->runtime, has_world);
+        dt_free(work->name);
+        dt_free(work->outcomes[0].error);
+        dt_free(work->outcomes[1].error);
     }
     dt_free(planned->works);
     dt_free(planned->order);
     dt_grad_plan_free(&planned->plan);
 }
 
-void dt_gradset_drop_plan(dtrain_gradset_t *set)
+void dt_gradset_drop_plan(dtrain_gradset_t *set, int has_world)
 {
     planned_t old = {.plan = set->plan, .works = set->works, .order = set->order};
-    drop(&old);
+    drop(&old, has_world);
     set->works = NULL;
     set->order = NULL;
     memset(&set->plan, 0, sizeof set->plan);
@@ -64,12 +69,14 @@ void dt_gradset_reset(dtrain_gradset_t *set)
     }
     for (int i = 0; i < set->plan.num_runs; i++) {
         dt_grad_work_t *work = &set->works[i];
+        dt_grad_outcome_t *outcome = &work->outcomes[set->rounds % 2];
         atomic_store_explicit(&work->missing, set->plan.runs[i].num_slices, memory_order_relaxed);
-        atomic_store_explicit(&work->is_done, 0, memory_order_relaxed);
-        work->status = DTRAIN_OK;
-        work->furthest = 0;
-        dt_free(work->error);
-        work->error = NULL;
+        outcome->status = DTRAIN_OK;
+        outcome->furthest = 0;
+        dt_free(outcome->error);
+        outcome->error = NULL;
+        if (work->trail)
+            work->trail->is_given_back = 0;
     }
     atomic_store(&set->num_complete, 0);
 }
@@ -93,15 +100,17 @@ static dtrain_status_t prepare(dtrain_gradset_t *set, const int32_t *order, plan
         memcpy(planned->order, order, n * sizeof *order);
     for (int i = 0; i < plan->num_runs && !failed; i++) {
         dt_grad_work_t *work = &planned->works[i];
-        work->errand.run = dt_gradset_submit_run;
+        work->errand.run = dt_gradset_run_is_complete;
         work->set = set;
         work->run = i;
         work->name = name_run(set, plan, number, i);
-        failed = !work->name;
+        if (set->device)
+            work->trail = dt_grad_trail_create(plan->runs[i].num_slices);
+        failed = !work->name || (set->device && !work->trail);
     }
     if (!failed)
         return DTRAIN_OK;
-    drop(planned);
+    drop(planned, 1);
     return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the runs of a gradient set");
 }
 
@@ -115,12 +124,13 @@ static int is_same(const dt_grad_plan_t *a, const dt_grad_plan_t *b)
 static void commit(dtrain_gradset_t *set, planned_t *planned)
 {
     if (set->works && is_same(&set->plan, &planned->plan)) {
-        drop(planned);
+        drop(planned, 1);
         return;
     }
     if (set->works)
         set->plan_number++;
-    dt_gradset_drop_plan(set);
+    dt_gradset_drop_plan(set, 1);
+    set->rounds = 0;
     set->plan = planned->plan;
     set->works = planned->works;
     set->order = planned->order;
@@ -171,7 +181,7 @@ static dtrain_status_t agree_on_plan(dtrain_gradset_t *set, const int32_t *order
     if (agreed == DTRAIN_OK)
         commit(set, &planned);
     else if (status == DTRAIN_OK)
-        drop(&planned);
+        drop(&planned, 1);
     return agreed;
 }
 

@@ -54,8 +54,9 @@ void dt_gradset_count_step(dtrain_gradset_t *set)
 {
     uint32_t joins = num_joins(set), step = step_number(set, joins);
     for (int i = 0; i < set->plan.num_runs; i++) {
-        if (set->works[i].furthest > step)
-            step = set->works[i].furthest;
+        uint32_t furthest = set->works[i].outcomes[set->rounds % 2].furthest;
+        if (furthest > step)
+            step = furthest;
     }
     set->step = step;
     set->joins = joins;

@@ -7,7 +7,8 @@
 /* Makes the plan for an order of readiness in place of the one there is, which stays on error; sets
  * everything up for the next step. OUT_OF_MEMORY. */
 dtrain_status_t dt_gradset_make_plan(dtrain_gradset_t *set, const int32_t *order);
-void dt_gradset_drop_plan(dtrain_gradset_t *set);
+/* `has_world` as in dt_gradset_destroy. */
+void dt_gradset_drop_plan(dtrain_gradset_t *set, int has_world);
 
 /* Everything as it is before the first mark of a step. */
 void dt_gradset_reset(dtrain_gradset_t *set);
@@ -16,7 +17,7 @@ void dt_gradset_reset(dtrain_gradset_t *set);
 dtrain_status_t dt_gradset_freeze(dtrain_gradset_t *set);
 
 /* An errand, with the baton: all gradients of the run are there. */
-void dt_gradset_submit_run(dt_errand_t *errand);
+void dt_gradset_run_is_complete(dt_errand_t *errand);
 
 /* A gradient is complete: so may be runs, which then are on their way. */
 void dt_gradset_complete(dtrain_gradset_t *set, int index);

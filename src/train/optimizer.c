@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "reduce/half.h"
 #include "train/grad_norm.h"
+#include "train/optimizer_device.h"
 
 /* Arrays of state begin on borders of so many bytes. */
 #define ALIGNMENT 64
@@ -117,7 +118,7 @@ static dtrain_status_t place_params(dtrain_optimizer_t *optimizer)
         return DTRAIN_OK;
     void *memory = NULL;
     dtrain_status_t status = dt_user_memory_alloc(&set->runtime->memory, layout->param_bytes,
-                                                  DTRAIN_DEVICE_CPU, &memory);
+                                                  set->terms.device, &memory);
     optimizer->memory = memory;
     for (int i = 0; i < layout->n && status == DTRAIN_OK; i++) {
         const dt_grad_slice_t *slice = &layout->slices[i];
@@ -217,12 +218,16 @@ dtrain_status_t dt_optimizer_create(dtrain_gradset_t *set, const dtrain_optimize
     return DTRAIN_OK;
 }
 
-static void drop_parts(dtrain_optimizer_t *optimizer)
+/* `has_world` 0: the world took its device's memory with it. */
+static void drop_parts(dtrain_optimizer_t *optimizer, int has_world)
 {
     for (int i = 0; i < optimizer->num_parts; i++)
         dt_free(optimizer->parts[i].name);
     dt_free(optimizer->parts);
-    dt_free(optimizer->arena);
+    if (!optimizer->set->device)
+        dt_free(optimizer->arena);
+    else if (has_world)
+        dt_user_memory_free(&optimizer->set->runtime->memory, optimizer->arena);
     optimizer->parts = NULL;
     optimizer->arena = NULL;
     optimizer->num_parts = 0;
@@ -231,8 +236,10 @@ static void drop_parts(dtrain_optimizer_t *optimizer)
 void dt_optimizer_free(dtrain_optimizer_t *optimizer, int has_world)
 {
     if (has_world)
+        dt_optimizer_drop_trail(optimizer);
+    if (has_world)
         dt_user_memory_free(&optimizer->set->runtime->memory, optimizer->memory);
-    drop_parts(optimizer);
+    drop_parts(optimizer, has_world);
     dt_free(optimizer->data);
     dt_free(optimizer);
 }
@@ -273,19 +280,49 @@ static void widen(dtrain_dtype_t dtype, const uint16_t *from, float *to, int64_t
         to[i] = dtype == DTRAIN_DTYPE_F16 ? dt_f16_to_f32(from[i]) : dt_bf16_to_f32(from[i]);
 }
 
-void dt_optimizer_take_masters(dtrain_optimizer_t *optimizer)
+/* Of one slice of a part. */
+static dtrain_status_t widen_segment(const dtrain_optimizer_t *optimizer,
+                                     const dt_optimizer_part_t *part,
+                                     const dt_grad_segment_t *segment)
 {
     const dt_grad_layout_t *layout = &optimizer->set->layout;
+    dtrain_dtype_t dtype = layout->regions[layout->slices[segment->index].region].param_dtype;
+    const uint16_t *from = (const uint16_t *)optimizer->data[segment->index] + segment->begin;
+    float *to = part->master + (segment->first - part->begin);
+    if (!optimizer->set->device) {
+        widen(dtype, from, to, segment->count);
+        return DTRAIN_OK;
+    }
+    /* Once a training: by way of the host. */
+    size_t count = (size_t)segment->count;
+    uint16_t *rounded = dt_alloc(count * sizeof *rounded);
+    float *wide = dt_alloc(count * sizeof *wide);
+    dtrain_status_t status = rounded && wide ? DTRAIN_OK : no_memory();
+    if (status == DTRAIN_OK)
+        status = dt_optimizer_transfer(optimizer, rounded, from, count * sizeof *rounded);
+    if (status == DTRAIN_OK) {
+        widen(dtype, rounded, wide, segment->count);
+        status = dt_optimizer_transfer(optimizer, to, wide, count * sizeof *wide);
+    }
+    dt_free(rounded);
+    dt_free(wide);
+    return status;
+}
+
+dtrain_status_t dt_optimizer_take_masters(dtrain_optimizer_t *optimizer)
+{
+    const dt_grad_layout_t *layout = &optimizer->set->layout;
+    dtrain_status_t status = DTRAIN_OK;
     for (int i = 0; i < optimizer->num_parts; i++) {
         dt_optimizer_part_t *part = &optimizer->parts[i];
         if (!part->master || part->begin == part->end)
             continue;
         dt_grad_segment_t segment = dt_grad_segment_first(layout, part->begin, part->end);
-        for (; segment.count > 0; dt_grad_segment_next(layout, part->end, &segment))
-            widen(layout->regions[layout->slices[segment.index].region].param_dtype,
-                  (const uint16_t *)optimizer->data[segment.index] + segment.begin,
-                  part->master + (segment.first - part->begin), segment.count);
+        for (; segment.count > 0 && status == DTRAIN_OK;
+             dt_grad_segment_next(layout, part->end, &segment))
+            status = widen_segment(optimizer, part, &segment);
     }
+    return status;
 }
 
 /* Names as runs have (gradset_step.c), of the parameters. */
@@ -295,6 +332,20 @@ static char *name_gather(const dtrain_gradset_t *set, int run)
     snprintf(text, sizeof text, "dtrain.parameters %lld.%d.%d", (long long)set->id,
              set->plan_number, run);
     return dt_strdup(text);
+}
+
+/* Zeroed. */
+static dtrain_status_t make_arena(dtrain_optimizer_t *optimizer, size_t bytes)
+{
+    const dtrain_gradset_t *set = optimizer->set;
+    if (set->device)
+        return dt_user_memory_alloc(&set->runtime->memory, bytes, set->terms.device,
+                                    &optimizer->arena);
+    optimizer->arena = dt_alloc_aligned(4096, bytes > 0 ? bytes : 1);
+    if (!optimizer->arena)
+        return no_memory();
+    memset(optimizer->arena, 0, bytes);
+    return DTRAIN_OK;
 }
 
 static dtrain_status_t make_parts(dtrain_optimizer_t *optimizer)
@@ -320,10 +371,9 @@ static dtrain_status_t make_parts(dtrain_optimizer_t *optimizer)
             return no_memory();
         bytes += dt_optimizer_deal_out(optimizer, part, is_half(region->param_dtype), NULL);
     }
-    optimizer->arena = dt_alloc_aligned(4096, bytes > 0 ? bytes : 1);
-    if (!optimizer->arena)
-        return no_memory();
-    memset(optimizer->arena, 0, bytes);
+    dtrain_status_t status = make_arena(optimizer, bytes);
+    if (status != DTRAIN_OK)
+        return status;
     uint8_t *memory = optimizer->arena;
     for (int i = 0; i < count; i++) {
         const dt_grad_run_t *run = &set->plan.runs[i];
@@ -332,15 +382,14 @@ static dtrain_status_t make_parts(dtrain_optimizer_t *optimizer)
                                         is_half(region->param_dtype), memory);
     }
     optimizer->state_bytes = (int64_t)bytes;
-    dt_optimizer_take_masters(optimizer);
-    return DTRAIN_OK;
+    return dt_optimizer_take_masters(optimizer);
 }
 
 dtrain_status_t dt_optimizer_make_parts(dtrain_optimizer_t *optimizer)
 {
     dtrain_status_t status = dt_talk_agree(&optimizer->set->talk, make_parts(optimizer));
     if (status != DTRAIN_OK)
-        drop_parts(optimizer);
+        drop_parts(optimizer, 1);
     return status;
 }
 

@@ -9,6 +9,8 @@
  * are still being reduced. Where the global norm is asked for, all gradients have to be there
  * first.
  *
+ * On a GPU (optimizer_device.h) updates go into a stream, and the host waits for none of them.
+ *
  * An element's new value depends on its own values alone (update.h), the norm on blocks alone
  * (norm.h): so both ways give the same bits.
  */
@@ -42,7 +44,8 @@ struct dtrain_optimizer {
     int is_packed;                 /* [const] some lie in the caller's memory */
     dt_optimizer_part_t *parts;    /* one a run of the frozen plan; NULL before */
     int num_parts;
-    void *arena;                                          /* all state */
+    void *arena;       /* all state; on the set's device */
+    dt_mark_t *behind; /* on a GPU: all that the last step has put into its stream; or NULL */
     int64_t state_bytes, updated_ns, gathered_ns, copied; /* statistics */
     int64_t step;                                         /* that changed the parameters */
     int64_t seen;                                         /* steps of the set that were taken */
@@ -59,6 +62,9 @@ void dt_optimizer_destroy(dtrain_optimizer_t *optimizer, int has_world);
 
 dtrain_status_t dt_optimizer_step(dtrain_optimizer_t *optimizer, double learning_rate,
                                   dtrain_step_info_t *info);
+/* The same in a stream, without waiting for the GPU. */
+dtrain_status_t dt_optimizer_stream_step(dtrain_optimizer_t *optimizer, double learning_rate,
+                                         void *stream, dtrain_step_info_t *info);
 
 /* Makes the parts and their state, zeros, once the set's plan is frozen. Collective. OUT_OF_MEMORY,
  * and then there are none on any rank. */
@@ -68,8 +74,8 @@ dtrain_status_t dt_optimizer_make_parts(dtrain_optimizer_t *optimizer);
 size_t dt_optimizer_deal_out(const dtrain_optimizer_t *optimizer, dt_optimizer_part_t *part,
                              int has_master, uint8_t *memory);
 
-/* Takes the masters from the rounded parameters. */
-void dt_optimizer_take_masters(dtrain_optimizer_t *optimizer);
+/* Takes the masters from the rounded parameters. OK unless they are on a GPU. */
+dtrain_status_t dt_optimizer_take_masters(dtrain_optimizer_t *optimizer);
 
 /* 1 when steps need the global norm. */
 int dt_optimizer_needs_norm(const dtrain_optimizer_t *optimizer);

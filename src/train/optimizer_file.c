@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "optim/state_file.h"
+#include "train/optimizer_device.h"
 #include "train/optimizer_state.h"
 
 /* What is not by element, as a tensor of doubles; all are whole numbers or powers of two. */
@@ -23,16 +24,21 @@ enum { NUMBER_FORM, NUMBER_RULE, NUMBER_STATES, NUMBER_SCALE, NUMBER_GOOD, NUMBE
 /* Ranges of tensors for a file, and the names they have there. */
 typedef struct list {
     dt_state_tensor_t *tensors;
-    char **names; /* as many; owned */
+    char **names;  /* as many; owned */
+    void **places; /* as many: on a GPU, where `data` is a copy of the host's, owned; or NULL */
     int count, capacity;
     int failed; /* memory ran out */
 } list_t;
 
 static void free_list(list_t *list)
 {
-    for (int i = 0; i < list->count; i++)
+    for (int i = 0; i < list->count; i++) {
         dt_free(list->names[i]);
+        if (list->places[i])
+            dt_free(list->tensors[i].data);
+    }
     dt_free(list->names);
+    dt_free(list->places);
     dt_free(list->tensors);
     memset(list, 0, sizeof *list);
 }
@@ -46,7 +52,10 @@ static int grow(list_t *list)
     char **names = dt_realloc(list->names, (size_t)capacity * sizeof *names);
     if (names)
         list->names = names;
-    if (!tensors || !names)
+    void **places = dt_realloc(list->places, (size_t)capacity * sizeof *places);
+    if (places)
+        list->places = places;
+    if (!tensors || !names || !places)
         return -1;
     list->capacity = capacity;
     return 0;
@@ -64,13 +73,44 @@ static void add(list_t *list, const char *kind, const char *name, const dt_state
         return;
     }
     list->names[list->count] = copy;
+    list->places[list->count] = NULL;
     list->tensors[list->count] = *tensor;
     list->tensors[list->count++].name = copy;
 }
 
-/* Part of a parameter's values, or of what there is for each of them. */
+/* What lies on a GPU gets a copy in host memory, which is not filled yet. */
+static void bounce(list_t *list, const dt_grad_segment_t *segment, dtrain_dtype_t dtype)
+{
+    if (list->failed || segment->count == 0)
+        return;
+    dt_state_tensor_t *last = &list->tensors[list->count - 1];
+    void *copy = dt_alloc((size_t)segment->count * dt_dtype_size(dtype));
+    list->failed = !copy;
+    if (!copy)
+        return;
+    list->places[list->count - 1] = last->data;
+    last->data = copy;
+}
+
+/* Fills the copies, or writes them back. */
+static dtrain_status_t move(const dtrain_optimizer_t *optimizer, list_t *list, int is_back)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    for (int i = 0; i < list->count && status == DTRAIN_OK; i++) {
+        const dt_state_tensor_t *tensor = &list->tensors[i];
+        void *place = list->places[i];
+        size_t bytes = (size_t)(tensor->end - tensor->begin) * dt_dtype_size(tensor->dtype);
+        if (place)
+            status = dt_optimizer_transfer(optimizer, is_back ? place : tensor->data,
+                                           is_back ? tensor->data : place, bytes);
+    }
+    return status;
+}
+
+/* Part of a parameter's values, or of what there is for each of them; `is_there`: on the GPU. */
 static void add_segment(list_t *list, const char *kind, const dt_grad_slice_t *slice,
-                        const dt_grad_segment_t *segment, dtrain_dtype_t dtype, void *data)
+                        const dt_grad_segment_t *segment, dtrain_dtype_t dtype, void *data,
+                        int is_there)
 {
     const dt_state_tensor_t tensor = {.dtype = dtype,
                                       .ndim = slice->ndim,
@@ -79,6 +119,8 @@ static void add_segment(list_t *list, const char *kind, const dt_grad_slice_t *s
                                       .end = segment->begin + segment->count,
                                       .data = data};
     add(list, kind, slice->name, &tensor);
+    if (is_there)
+        bounce(list, segment, dtype);
 }
 
 /* Parameters and state of [begin, end) of a run. `part` says where its state is, for elements from
@@ -88,6 +130,8 @@ static void add_range(list_t *list, const dtrain_optimizer_t *optimizer,
 {
     static const char *const kinds[] = {"state0/", "state1/", "state2/", "state3/"};
     const dt_grad_layout_t *layout = &optimizer->set->layout;
+    int is_there = optimizer->set->device != NULL;
+    int is_state_there = is_there && !part->memory;
     size_t size = dt_dtype_size(part->dtype);
     dt_grad_segment_t segment = dt_grad_segment_first(layout, begin, end);
     for (; segment.count > 0; dt_grad_segment_next(layout, end, &segment)) {
@@ -97,12 +141,14 @@ static void add_range(list_t *list, const dtrain_optimizer_t *optimizer,
         if (with_params)
             add_segment(list, "param/", slice, &segment, dtype,
                         (uint8_t *)optimizer->data[segment.index] +
-                            (size_t)segment.begin * dt_dtype_size(dtype));
+                            (size_t)segment.begin * dt_dtype_size(dtype),
+                        is_there);
         for (int i = 0; i < optimizer->num_states; i++)
-            add_segment(list, kinds[i], slice, &segment, part->dtype,
-                        part->state[i] + place * size);
+            add_segment(list, kinds[i], slice, &segment, part->dtype, part->state[i] + place * size,
+                        is_state_there);
         if (part->master)
-            add_segment(list, "master/", slice, &segment, DTRAIN_DTYPE_F32, part->master + place);
+            add_segment(list, "master/", slice, &segment, DTRAIN_DTYPE_F32, part->master + place,
+                        is_state_there);
     }
 }
 
@@ -115,7 +161,7 @@ static void add_empty(list_t *list, const dtrain_optimizer_t *optimizer)
         const dt_grad_slice_t *slice = &layout->slices[i];
         if (slice->count == 0)
             add_segment(list, "param/", slice, &none, layout->regions[slice->region].param_dtype,
-                        NULL);
+                        NULL, 0);
     }
 }
 
@@ -157,11 +203,14 @@ static extras_t extras_of(const dtrain_optimizer_t *optimizer)
     return extras;
 }
 
-static dtrain_status_t write_list(const char *path, const dt_state_save_t *save, list_t *list)
+static dtrain_status_t write_list(const dtrain_optimizer_t *optimizer, const char *path,
+                                  const dt_state_save_t *save, list_t *list)
 {
     dtrain_status_t status =
         list->failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for what is to be saved")
-                     : dt_state_write(path, save, list->tensors, list->count);
+                     : move(optimizer, list, 0);
+    if (status == DTRAIN_OK)
+        status = dt_state_write(path, save, list->tensors, list->count);
     free_list(list);
     return status;
 }
@@ -182,7 +231,7 @@ static dtrain_status_t save_in_shards(dtrain_optimizer_t *optimizer, const char 
         add_extras(&list, &extras);
         add_empty(&list, optimizer);
     }
-    dtrain_status_t status = dt_talk_agree(&set->talk, write_list(path, save, &list));
+    dtrain_status_t status = dt_talk_agree(&set->talk, write_list(optimizer, path, save, &list));
     if (status == DTRAIN_OK && set->talk.rank == 0)
         status = dt_state_write_index(path, save);
     return dt_talk_agree(&set->talk, status);
@@ -215,18 +264,36 @@ static void *array_of(const dtrain_optimizer_t *optimizer, const dt_optimizer_pa
     return number == optimizer->num_states ? part->master : NULL;
 }
 
+/* An array of a part's state, in host memory: *copy is to be freed. */
+static dtrain_status_t read_array(const dtrain_optimizer_t *optimizer, void *array, size_t bytes,
+                                  void **copy)
+{
+    *copy = dt_alloc(bytes + 1);
+    if (!*copy)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for what is to be saved");
+    return bytes > 0 ? dt_optimizer_transfer(optimizer, *copy, array, bytes) : DTRAIN_OK;
+}
+
 /* All ranks' parts of a run's state go to the first rank. */
 static dtrain_status_t collect(dtrain_optimizer_t *optimizer, int run,
                                const dt_optimizer_part_t *whole)
 {
     const dt_optimizer_part_t *part = &optimizer->parts[run];
+    const dt_talk_t *talk = &optimizer->set->talk;
     int64_t blocks = (part->end - part->begin) / DT_NORM_BLOCK;
+    size_t bytes = (size_t)(part->end - part->begin) * dt_dtype_size(part->dtype);
     dtrain_status_t status = DTRAIN_OK;
     void *from;
-    for (int i = 0; status == DTRAIN_OK && (from = array_of(optimizer, part, i)); i++)
-        status = dt_talk_gather(&optimizer->set->talk, from, blocks, DT_NORM_BLOCK, part->dtype,
-                                whole ? array_of(optimizer, whole, i) : NULL,
-                                optimizer->set->plan.runs[run].num_blocks);
+    for (int i = 0; status == DTRAIN_OK && (from = array_of(optimizer, part, i)); i++) {
+        void *copy = NULL;
+        if (optimizer->set->device)
+            status = dt_talk_agree(talk, read_array(optimizer, from, bytes, &copy));
+        if (status == DTRAIN_OK)
+            status = dt_talk_gather(talk, copy ? copy : from, blocks, DT_NORM_BLOCK, part->dtype,
+                                    whole ? array_of(optimizer, whole, i) : NULL,
+                                    optimizer->set->plan.runs[run].num_blocks);
+        dt_free(copy);
+    }
     return status;
 }
 
@@ -237,14 +304,20 @@ static dtrain_status_t deal(dtrain_optimizer_t *optimizer, int run,
     const dt_optimizer_part_t *part = &optimizer->parts[run];
     size_t size = dt_dtype_size(part->dtype);
     size_t bytes = (size_t)(whole->end - whole->begin) * size;
+    size_t own = (size_t)(part->end - part->begin) * size;
     dtrain_status_t status = DTRAIN_OK;
     uint8_t *to;
     for (int i = 0; status == DTRAIN_OK && (to = array_of(optimizer, part, i)); i++) {
         uint8_t *from = array_of(optimizer, whole, i);
         status = dt_talk_broadcast(&optimizer->set->talk, from, bytes, root);
-        if (status == DTRAIN_OK)
-            memcpy(to, from + (size_t)(part->begin - whole->begin) * size,
-                   (size_t)(part->end - part->begin) * size);
+        if (status != DTRAIN_OK)
+            return status;
+        from += (size_t)(part->begin - whole->begin) * size;
+        if (optimizer->set->device)
+            status = dt_talk_agree(&optimizer->set->talk,
+                                   dt_optimizer_transfer(optimizer, to, from, own));
+        else
+            memcpy(to, from, own);
     }
     return status;
 }
@@ -284,7 +357,7 @@ static dtrain_status_t save_gathered(dtrain_optimizer_t *optimizer, const char *
         }
         add_extras(&list, &extras);
         add_empty(&list, optimizer);
-        status = write_list(path, save, &list);
+        status = write_list(optimizer, path, save, &list);
     }
     free_wholes(wholes, count);
     return dt_talk_agree(&set->talk, status);
@@ -310,6 +383,8 @@ dtrain_status_t dt_optimizer_save(dtrain_optimizer_t *optimizer, const char *pat
         status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_optimizer_save: no path");
     if (status == DTRAIN_OK)
         status = dt_gradset_check_idle(set, "dtrain_optimizer_save");
+    if (status == DTRAIN_OK)
+        status = dt_optimizer_quiesce(optimizer);
     status = dt_talk_agree(&set->talk, status);
     /* Before the first step there is no state, and yet it can be saved: from then on the plan that
      * it is cut by holds. */
@@ -366,11 +441,14 @@ static dtrain_status_t open_save(const dtrain_optimizer_t *optimizer, const char
     return status;
 }
 
-static dtrain_status_t read_list(const dt_state_t *state, list_t *list)
+static dtrain_status_t read_list(const dtrain_optimizer_t *optimizer, const dt_state_t *state,
+                                 list_t *list)
 {
     dtrain_status_t status =
         list->failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for what is to be loaded")
                      : dt_state_read(state, list->tensors, list->count);
+    if (status == DTRAIN_OK)
+        status = move(optimizer, list, 1);
     free_list(list);
     return status;
 }
@@ -385,13 +463,13 @@ static dtrain_status_t read_own(dtrain_optimizer_t *optimizer, const dt_state_t 
         const dt_grad_slice_t *slice = &layout->slices[i];
         const dt_grad_segment_t all = {.index = i, .count = slice->count};
         add_segment(&list, "param/", slice, &all, layout->regions[slice->region].param_dtype,
-                    optimizer->data[i]);
+                    optimizer->data[i], optimizer->set->device != NULL);
     }
     for (int run = 0; run < optimizer->num_parts && with_state; run++) {
         const dt_optimizer_part_t *part = &optimizer->parts[run];
         add_range(&list, optimizer, part, part->begin, part->end, 0);
     }
-    return read_list(state, &list);
+    return read_list(optimizer, state, &list);
 }
 
 /* Rank `root` reads a run's state, and every rank takes its part. */
@@ -405,7 +483,7 @@ static dtrain_status_t read_and_deal(dtrain_optimizer_t *optimizer, const dt_sta
     if (status == DTRAIN_OK && state) {
         list_t list = {0};
         add_range(&list, optimizer, &whole, whole.begin, whole.end, 0);
-        status = read_list(state, &list);
+        status = read_list(optimizer, state, &list);
     }
     status = dt_talk_agree(&optimizer->set->talk, status);
     if (status == DTRAIN_OK)
@@ -468,6 +546,8 @@ static dtrain_status_t load(dtrain_optimizer_t *optimizer, const char *path, int
     dtrain_status_t status = dt_gradset_check_idle(set, "dtrain_optimizer_load");
     if (status == DTRAIN_OK && (!path || !path[0]))
         status = dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_optimizer_load: no path");
+    if (status == DTRAIN_OK)
+        status = dt_optimizer_quiesce(optimizer);
     if (status == DTRAIN_OK && reads)
         status = open_save(optimizer, path, state, extras);
     status = dt_talk_agree(&set->talk, status);

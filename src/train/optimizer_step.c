@@ -9,6 +9,7 @@
 #include "core/stranded.h"
 #include "train/grad_norm.h"
 #include "train/optimizer.h"
+#include "train/optimizer_device.h"
 
 /* How a loss scale moves when nothing else is asked for. */
 #define GROWTH_INTERVAL 2000
@@ -45,100 +46,109 @@ static void call_user(const dtrain_optimizer_t *optimizer, const pace_t *pace,
                               .dtype = range->dtype,
                               .gradient_dtype = range->gradient_dtype,
                               .gradients = range->gradients,
-                              .values = range->parameters};
+                              .values = range->parameters,
+                              .device = optimizer->set->terms.device,
+                              .stream = optimizer->set->stream};
     for (int i = 0; i < optimizer->num_states; i++)
         update.states[i] = at(part->state[i], segment->first - part->begin, size);
     optimizer->desc.update(&update, optimizer->desc.user);
 }
 
-/* A part, slice by slice: what lies between them has no values. */
-static void update_part(dtrain_optimizer_t *optimizer, const pace_t *pace, int run)
+/* Of one parameter's elements in a part, or of all of the part. */
+static dtrain_status_t update_segment(dtrain_optimizer_t *optimizer, const pace_t *pace,
+                                      const dt_optimizer_part_t *part,
+                                      const dt_grad_segment_t *segment, void *values)
 {
     const dtrain_gradset_t *set = optimizer->set;
-    const dt_grad_layout_t *layout = &set->layout;
-    const dt_optimizer_part_t *part = &optimizer->parts[run];
-    const dt_grad_region_t *region = dt_grad_region_of(layout, set->plan.runs[run].first_block);
-    size_t size = dt_dtype_size(part->dtype), param_size = dt_dtype_size(region->param_dtype);
+    const dt_grad_region_t *region =
+        dt_grad_region_of(&set->layout, segment->first / DT_NORM_BLOCK);
+    size_t size = dt_dtype_size(part->dtype);
+    int64_t place = segment->first - part->begin;
     dt_update_settings_t settings = optimizer->settings;
     settings.learning_rate = pace->learning_rate;
+    dt_update_range_t range = {.count = (size_t)segment->count,
+                               .dtype = part->dtype,
+                               .gradient_dtype = region->dtype,
+                               .copy_dtype = region->param_dtype,
+                               .gradients = set->memory + dt_grad_offset(region, segment->first),
+                               .parameters = part->master ? part->master + place : values,
+                               .first = at(part->state[0], place, size),
+                               .second = at(part->state[1], place, size),
+                               .copy = part->master ? values : NULL};
+    if (optimizer->desc.rule == DTRAIN_RULE_USER)
+        call_user(optimizer, pace, &range, part, segment);
+    else if (!set->device)
+        dt_update(&settings, pace->step, pace->scale, &range);
+    else {
+        dt_update_factors_t factors = dt_update_factors(&settings, pace->step, pace->scale);
+        return set->device->ops->update(set->device, set->stream, &factors, &range);
+    }
+    return DTRAIN_OK;
+}
+
+/* A launch takes longer than the work of a small parameter: where all lie as the gradients do, a
+ * part is one range. Zeros between parameters stay so, if nothing is divided by zero. */
+static int is_one_range(const dtrain_optimizer_t *optimizer)
+{
+    return optimizer->set->device && !optimizer->is_packed &&
+           optimizer->desc.rule != DTRAIN_RULE_USER &&
+           (optimizer->settings.rule == DT_UPDATE_SGD || optimizer->settings.epsilon > 0);
+}
+
+/* A part, slice by slice: what lies between them has no values. */
+static dtrain_status_t update_part(dtrain_optimizer_t *optimizer, const pace_t *pace, int run)
+{
+    const dt_grad_layout_t *layout = &optimizer->set->layout;
+    const dt_optimizer_part_t *part = &optimizer->parts[run];
+    const dt_grad_region_t *region =
+        dt_grad_region_of(layout, optimizer->set->plan.runs[run].first_block);
+    size_t size = dt_dtype_size(region->param_dtype);
     int64_t begin_ns = dt_now_ns();
-    dt_grad_segment_t segment = dt_grad_segment_first(layout, part->begin, part->end);
-    for (; segment.count > 0; dt_grad_segment_next(layout, part->end, &segment)) {
-        int64_t place = segment.first - part->begin;
-        void *values = at(optimizer->data[segment.index], segment.begin, param_size);
-        dt_update_range_t range = {.count = (size_t)segment.count,
-                                   .dtype = part->dtype,
-                                   .gradient_dtype = region->dtype,
-                                   .copy_dtype = region->param_dtype,
-                                   .gradients = set->memory + dt_grad_offset(region, segment.first),
-                                   .parameters = part->master ? part->master + place : values,
-                                   .first = at(part->state[0], place, size),
-                                   .second = at(part->state[1], place, size),
-                                   .copy = part->master ? values : NULL};
-        if (optimizer->desc.rule == DTRAIN_RULE_USER)
-            call_user(optimizer, pace, &range, part, &segment);
-        else
-            dt_update(&settings, pace->step, pace->scale, &range);
+    dtrain_status_t status = DTRAIN_OK;
+    if (is_one_range(optimizer) && part->end > part->begin) {
+        const dt_grad_segment_t all = {.first = part->begin, .count = part->end - part->begin};
+        status = update_segment(optimizer, pace, part, &all,
+                                optimizer->memory + dt_grad_param_offset(region, part->begin));
+    } else {
+        dt_grad_segment_t segment = dt_grad_segment_first(layout, part->begin, part->end);
+        for (; segment.count > 0 && status == DTRAIN_OK;
+             dt_grad_segment_next(layout, part->end, &segment))
+            status = update_segment(optimizer, pace, part, &segment,
+                                    at(optimizer->data[segment.index], segment.begin, size));
     }
     optimizer->updated_ns += dt_now_ns() - begin_ns;
+    return status;
 }
 
 /* ---- Gather ------------------------------------------------------------------------------- */
 
 /* Copies what of the range lies in the caller's memory to the library's, or back. */
-static void copy_own(dtrain_optimizer_t *optimizer, int64_t begin, int64_t end, int is_back)
+static dtrain_status_t copy_own(dtrain_optimizer_t *optimizer, int64_t begin, int64_t end,
+                                int is_back)
 {
     const dtrain_gradset_t *set = optimizer->set;
+    dtrain_status_t status = DTRAIN_OK;
     if (!optimizer->is_packed || begin == end)
-        return;
+        return status;
     const dt_grad_region_t *region = dt_grad_region_of(&set->layout, begin / DT_NORM_BLOCK);
     size_t size = dt_dtype_size(region->param_dtype);
     dt_grad_segment_t segment = dt_grad_segment_first(&set->layout, begin, end);
-    for (; segment.count > 0; dt_grad_segment_next(&set->layout, end, &segment)) {
+    for (; segment.count > 0 && status == DTRAIN_OK;
+         dt_grad_segment_next(&set->layout, end, &segment)) {
         uint8_t *theirs = at(optimizer->data[segment.index], segment.begin, size);
         uint8_t *ours = optimizer->memory + dt_grad_param_offset(region, segment.first);
-        if (theirs != ours) {
-            memcpy(is_back ? theirs : ours, is_back ? ours : theirs, (size_t)segment.count * size);
-            optimizer->copied += segment.count * (int64_t)size;
-        }
+        uint8_t *to = is_back ? theirs : ours, *from = is_back ? ours : theirs;
+        size_t bytes = (size_t)segment.count * size;
+        if (theirs == ours)
+            continue;
+        if (set->device)
+            status = dt_optimizer_copy(optimizer, to, from, bytes);
+        else
+            memcpy(to, from, bytes);
+        optimizer->copied += (int64_t)bytes;
     }
+    return status;
 }
-
-/* The run's parameters go to all ranks, each part from the rank that has updated it. */
-static dtrain_status_t begin_gather(dtrain_optimizer_t *optimizer, int run)
-{
-    dtrain_gradset_t *set = optimizer->set;
-    dt_optimizer_part_t *part = &optimizer->parts[run];
-    const dt_grad_run_t *blocks = &set->plan.runs[run];
-    const dt_grad_region_t *region = dt_grad_region_of(&set->layout, blocks->first_block);
-    const uint8_t *values = optimizer->memory;
-    int64_t shape[2] = {blocks->num_blocks, DT_NORM_BLOCK};
-    copy_own(optimizer, part->begin, part->end, 0);
-    dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
-                              .ndim = 2,
-                              .name = part->name,
-                              .in = values + dt_grad_param_offset(region, part->begin),
-                              .out = optimizer->memory +
-                                     dt_grad_param_offset(region, dt_grad_run_begin(blocks)),
-                              .shape = shape,
-                              .dtype = region->param_dtype};
-    dtrain_options_t options = {
-        .struct_size = sizeof options, .pset = set->talk.pset, .timeout_ms = set->timeout_ms};
-    dt_submission_t submission = {
-        .kind = DT_KIND_COLLECT, .tensor = &tensor, .options = &options, .is_own = 1};
-    return dt_runtime_submit(set->runtime, &submission, &part->gather);
-}
-
-/* The other ranks' parts of a run are here. */
-static void take_gathered(dtrain_optimizer_t *optimizer, int run)
-{
-    const dt_optimizer_part_t *part = &optimizer->parts[run];
-    const dt_grad_run_t *blocks = &optimizer->set->plan.runs[run];
-    copy_own(optimizer, dt_grad_run_begin(blocks), part->begin, 1);
-    copy_own(optimizer, part->end, dt_grad_run_end(blocks), 1);
-}
-
-/* ---- The step ------------------------------------------------------------------------------ */
 
 /* The first error of a step, with its text. */
 typedef struct outcome {
@@ -154,29 +164,83 @@ static void note(outcome_t *outcome, dtrain_status_t status)
     snprintf(outcome->text, sizeof outcome->text, "%s", dt_last_error());
 }
 
+/* The run's parameters go to all ranks, each part from the rank that has updated it. `updated` is
+ * what that came to: when it is an error, all ranks get it. */
+static dtrain_status_t begin_gather(dtrain_optimizer_t *optimizer, int run, outcome_t *updated)
+{
+    dtrain_gradset_t *set = optimizer->set;
+    dt_optimizer_part_t *part = &optimizer->parts[run];
+    const dt_grad_run_t *blocks = &set->plan.runs[run];
+    const dt_grad_region_t *region = dt_grad_region_of(&set->layout, blocks->first_block);
+    const uint8_t *values = optimizer->memory;
+    int64_t shape[2] = {blocks->num_blocks, DT_NORM_BLOCK};
+    if (updated->status == DTRAIN_OK)
+        note(updated, copy_own(optimizer, part->begin, part->end, 0));
+    dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
+                              .ndim = 2,
+                              .name = part->name,
+                              .in = values + dt_grad_param_offset(region, part->begin),
+                              .out = optimizer->memory +
+                                     dt_grad_param_offset(region, dt_grad_run_begin(blocks)),
+                              .shape = shape,
+                              .dtype = region->param_dtype,
+                              .device = set->terms.device,
+                              .stream = set->stream};
+    dtrain_options_t options = {
+        .struct_size = sizeof options, .pset = set->talk.pset, .timeout_ms = set->timeout_ms};
+    dt_submission_t submission = {.kind = DT_KIND_COLLECT,
+                                  .tensor = &tensor,
+                                  .options = &options,
+                                  .is_own = 1,
+                                  .refusal = updated->status != DTRAIN_OK ? updated->text : NULL,
+                                  .refusal_status = updated->status};
+    return dt_runtime_submit(set->runtime, &submission, &part->gather);
+}
+
+/* The other ranks' parts of a run are here. */
+static dtrain_status_t take_gathered(dtrain_optimizer_t *optimizer, int run)
+{
+    const dt_optimizer_part_t *part = &optimizer->parts[run];
+    const dt_grad_run_t *blocks = &optimizer->set->plan.runs[run];
+    dtrain_status_t status = copy_own(optimizer, dt_grad_run_begin(blocks), part->begin, 1);
+    if (status == DTRAIN_OK)
+        status = copy_own(optimizer, part->end, dt_grad_run_end(blocks), 1);
+    return status;
+}
+
+/* ---- The step ------------------------------------------------------------------------------ */
+
 static void update_run(dtrain_optimizer_t *optimizer, const pace_t *pace, int run,
                        outcome_t *outcome)
 {
-    update_part(optimizer, pace, run);
+    outcome_t updated = {.status = DTRAIN_OK};
+    note(&updated, update_part(optimizer, pace, run));
     if (optimizer->is_sharded)
-        note(outcome, begin_gather(optimizer, run));
+        note(outcome, begin_gather(optimizer, run, &updated));
+    else if (updated.status != DTRAIN_OK)
+        note(outcome, dt_fail(updated.status, "%s", updated.text));
+}
+
+/* On a GPU the stream waits, and the next step settles it. */
+static dtrain_status_t finish_gather(dtrain_optimizer_t *optimizer, int run)
+{
+    dtrain_gradset_t *set = optimizer->set;
+    dt_optimizer_part_t *part = &optimizer->parts[run];
+    if (set->device) {
+        dtrain_status_t status = dt_runtime_stream_wait(set->runtime, part->gather, set->stream);
+        return status == DTRAIN_OK ? take_gathered(optimizer, run) : status;
+    }
+    dtrain_status_t status = dt_runtime_wait(set->runtime, part->gather, -1);
+    dt_optimizer_drop_gather(optimizer, part);
+    return status == DTRAIN_OK ? take_gathered(optimizer, run) : status;
 }
 
 static void finish_gathers(dtrain_optimizer_t *optimizer, outcome_t *outcome)
 {
-    dt_runtime_t *runtime = optimizer->set->runtime;
     int64_t begin_ns = dt_now_ns();
     for (int run = 0; run < optimizer->num_parts; run++) {
-        dt_optimizer_part_t *part = &optimizer->parts[run];
-        if (part->gather == 0)
-            continue;
-        dtrain_status_t status = dt_runtime_wait(runtime, part->gather, -1);
-        note(outcome, status);
-        optimizer->copied += dt_handle_find(runtime->handles, part->gather)->copied;
-        dt_runtime_release(runtime, part->gather);
-        part->gather = 0;
-        if (status == DTRAIN_OK)
-            take_gathered(optimizer, run);
+        if (optimizer->parts[run].gather != 0)
+            note(outcome, finish_gather(optimizer, run));
     }
     optimizer->gathered_ns += dt_now_ns() - begin_ns;
 }
@@ -186,7 +250,7 @@ static void finish_gathers(dtrain_optimizer_t *optimizer, outcome_t *outcome)
 static void step_by_runs(dtrain_optimizer_t *optimizer, const pace_t *pace, outcome_t *outcome)
 {
     dtrain_gradset_t *set = optimizer->set;
-    dt_gradset_flush(set);
+    dt_gradset_flush(set, set->stream, set->device != NULL);
     for (int run = 0; run < optimizer->num_parts; run++) {
         dtrain_status_t status = dt_gradset_wait_run(set, run);
         if (dt_is_stranded(set->runtime)) {
@@ -251,7 +315,7 @@ static dtrain_status_t await_gradients(dtrain_optimizer_t *optimizer)
     dtrain_gradset_t *set = optimizer->set;
     dtrain_status_t status = DTRAIN_OK;
     if (set->steps == optimizer->seen)
-        status = dt_gradset_end(set);
+        status = dt_gradset_end(set, set->stream, set->device != NULL);
     if (status == DTRAIN_OK && !optimizer->parts)
         status = dt_optimizer_make_parts(optimizer);
     return status;
@@ -295,21 +359,24 @@ static dtrain_status_t check(const dtrain_optimizer_t *optimizer, double learnin
     return dt_runtime_may_block(set->runtime, "dtrain_optimizer_step");
 }
 
-dtrain_status_t dt_optimizer_step(dtrain_optimizer_t *optimizer, double learning_rate,
-                                  dtrain_step_info_t *info)
+/* In the set's stream, on a GPU. */
+static dtrain_status_t do_step(dtrain_optimizer_t *optimizer, double learning_rate,
+                               dtrain_step_info_t *info)
 {
-    dtrain_status_t status = check(optimizer, learning_rate, info);
-    if (status != DTRAIN_OK)
-        return status;
     outcome_t outcome = {.status = DTRAIN_OK};
     dtrain_step_info_t own = {.struct_size = sizeof own, .clip = 1};
     pace_t pace = {.learning_rate = learning_rate, .scale = 1, .step = optimizer->step + 1};
-    run_step(optimizer, &pace, &own, &outcome);
+    if (optimizer->set->device)
+        note(&outcome, dt_optimizer_settle(optimizer));
+    if (outcome.status == DTRAIN_OK)
+        run_step(optimizer, &pace, &own, &outcome);
+    if (outcome.status == DTRAIN_OK && optimizer->set->device)
+        note(&outcome, dt_optimizer_mark_end(optimizer));
     if (outcome.status == DTRAIN_OK)
         optimizer->step += !own.skipped;
     else
         dt_fail(outcome.status, "%s", outcome.text);
-    status = dt_gradset_catch_up(optimizer->set, outcome.status);
+    dtrain_status_t status = dt_gradset_catch_up(optimizer->set, outcome.status);
     optimizer->seen = optimizer->set->steps;
     if (status != DTRAIN_OK)
         return status;
@@ -320,4 +387,27 @@ dtrain_status_t dt_optimizer_step(dtrain_optimizer_t *optimizer, double learning
         *info = own;
     }
     return DTRAIN_OK;
+}
+
+dtrain_status_t dt_optimizer_step(dtrain_optimizer_t *optimizer, double learning_rate,
+                                  dtrain_step_info_t *info)
+{
+    dtrain_status_t status = check(optimizer, learning_rate, info);
+    optimizer->set->stream = NULL;
+    if (status == DTRAIN_OK)
+        status = do_step(optimizer, learning_rate, info);
+    return status == DTRAIN_OK ? dt_optimizer_quiesce(optimizer) : status;
+}
+
+dtrain_status_t dt_optimizer_stream_step(dtrain_optimizer_t *optimizer, double learning_rate,
+                                         void *stream, dtrain_step_info_t *info)
+{
+    dtrain_gradset_t *set = optimizer->set;
+    if (!set->device)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_optimizer_stream_step: gradient set '%.100s' is in host memory",
+                       set->name);
+    dtrain_status_t status = check(optimizer, learning_rate, info);
+    set->stream = stream;
+    return status == DTRAIN_OK ? do_step(optimizer, learning_rate, info) : status;
 }

@@ -17,7 +17,8 @@ static dtrain_status_t do_vector(const dt_talk_t *talk, dt_kind_t kind, void *va
                               .in = values,
                               .out = values,
                               .shape = &count,
-                              .dtype = dtype};
+                              .dtype = dtype,
+                              .device = talk->device};
     dtrain_options_t options = {.struct_size = sizeof options, .op = op, .pset = talk->pset};
     dt_submission_t submission = {
         .kind = kind, .tensor = &tensor, .options = &options, .root = root, .is_own = 1};

@@ -18,7 +18,7 @@ LAYERS = {
     "observe": {"base"},
     "tune": {"base"},
     "elastic": {"base"},
-    "comm": {"reduce", "base"},
+    "comm": {"reduce", "optim", "base"},
     "core": {"comm", "reduce", "optim", "observe", "tune", "elastic", "base"},
     "train": {"core", "optim", "reduce", "base"},
     "api": {"train", "core", "comm", "reduce", "optim", "observe", "tune", "elastic", "base"},

@@ -31,6 +31,7 @@ const dt_cuda_api_t dt_cuda_real = {
     .event_destroy = cudaEventDestroy,
     .event_record = cudaEventRecord,
     .event_query = cudaEventQuery,
+    .event_synchronize = cudaEventSynchronize,
     .library_load = cudaLibraryLoadData,
     .library_unload = cudaLibraryUnload,
     .library_get_kernel = cudaLibraryGetKernel,

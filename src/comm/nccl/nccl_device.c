@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/nccl/nccl_comm.h"
+#include "comm/nccl/nccl_compute.h"
 
 /* How long copies may take at the end. */
 #define STUCK_NS DT_NS_PER_S
@@ -150,6 +151,14 @@ static dtrain_status_t wait_for(dt_device_t *base, void *stream, dt_mark_t *mark
 static dtrain_status_t reached(dt_device_t *base, dt_mark_t *mark)
 {
     return dt_nccl_reached((dt_nccl_device_t *)base, mark);
+}
+
+static dtrain_status_t await(dt_device_t *base, dt_mark_t *mark)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    cudaError_t error = device->cuda->event_synchronize(((dt_nccl_mark_t *)mark)->event);
+    return error == cudaSuccess ? DTRAIN_OK
+                                : dt_nccl_cuda_error(device, error, "cudaEventSynchronize");
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -365,6 +374,13 @@ static const dt_device_ops_t ops = {
     .record = record,
     .wait = wait_for,
     .reached = reached,
+    .await = await,
+    .clear = dt_nccl_clear,
+    .copy_in = dt_nccl_copy_in,
+    .scale = dt_nccl_scale,
+    .update = dt_nccl_update,
+    .squares = dt_nccl_squares,
+    .transfer = dt_nccl_transfer,
     .pin = pin,
     .unpin = unpin,
     .copy = copy,

@@ -242,6 +242,8 @@ class GradsetDesc(Structure):
         ("fixed_order", c_int32),
         ("reserved", c_uint32),
         ("codec", POINTER(Codec)),
+        ("device", c_int32),
+        ("reserved2", c_uint32),
     ]
 
 
@@ -275,6 +277,9 @@ class Update(Structure):
         ("gradients", c_void_p),
         ("values", c_void_p),
         ("states", c_void_p * 4),
+        ("device", c_int32),
+        ("reserved", c_uint32),
+        ("stream", c_void_p),
     ]
 
 UpdateFn = CFUNCTYPE(None, POINTER(Update), c_void_p)

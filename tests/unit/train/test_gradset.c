@@ -43,7 +43,7 @@ static dtrain_gradset_t *make_set(engine_rank_t *self, const dtrain_gradset_desc
 static void mark(engine_rank_t *self, dtrain_gradset_t *set, int step, int index)
 {
     model_write(set, self->rank, step, index);
-    ENGINE_OK(self, dt_gradset_mark(set, index, 1));
+    ENGINE_OK(self, dt_gradset_mark(set, index, 1, NULL));
 }
 
 static void check_all(engine_rank_t *self, dtrain_gradset_t *set, int step)
@@ -89,7 +89,7 @@ static void average(engine_rank_t *self)
         float *scalar = dt_gradset_buffer(set, 4);
         *scalar = (float)(4 * self->rank);
         for (int i = 0; i < MODEL_PARAMS; i++)
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         ENGINE_OK(self, dt_gradset_wait(set));
         ENGINE_CHECK(self, *scalar == (float)(self->size - 1));
     }
@@ -123,7 +123,7 @@ static void travel_encoded(engine_rank_t *self)
                 float *gradient = dt_gradset_buffer(set, i);
                 for (int64_t e = 0; e < model_counts[i]; e++)
                     gradient[e] = (float)(e % 7) + 1.0123f + 0.3f * (float)self->rank;
-                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+                ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
             }
             ENGINE_OK(self, dt_gradset_wait(set));
             const float *first = dt_gradset_buffer(set, 0);
@@ -269,7 +269,7 @@ static void on_a_pset(engine_rank_t *self)
     for (int step = 0; set && step < 4; step++) {
         for (int i = 0; i < MODEL_PARAMS; i++) {
             model_write(set, number, step, i);
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         }
         ENGINE_OK(self, dt_gradset_wait(set));
         for (int i = 0; i < MODEL_PARAMS; i++)
@@ -321,7 +321,7 @@ static void clip(engine_rank_t *self)
         float *buffer = dt_gradset_buffer(set, i);
         if (i == 5 && self->rank == 0)
             buffer[17] = NAN;
-        ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
     }
     ENGINE_STATUS(self, dt_grad_clip(set, 1, &norm), DTRAIN_ERR_INVALID_ARGUMENT);
     ENGINE_OK(self, dt_gradset_wait(set));

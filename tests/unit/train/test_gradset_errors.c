@@ -21,7 +21,7 @@ static void train_a_step(engine_rank_t *self, dtrain_gradset_t *set, int step)
 {
     for (int i = 0; i < MODEL_PARAMS; i++) {
         model_write(set, self->rank, step, i);
-        ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
     }
     ENGINE_OK(self, dt_gradset_wait(set));
     for (int i = 0; i < MODEL_PARAMS; i++)
@@ -129,14 +129,14 @@ static void late(engine_rank_t *self)
     engine_meet(self);
     if (self->rank < self->size - 1) {
         for (int i = 0; i < MODEL_PARAMS; i++)
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         ENGINE_STATUS(self, dt_gradset_wait(set), DTRAIN_ERR_TIMEOUT);
         ENGINE_TEXT(self, dt_last_error(), "gradients: ");
         ENGINE_TEXT(self, dt_last_error(), "p");
     }
     engine_meet(self);
     for (int i = 0; i < MODEL_PARAMS; i++)
-        ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
     ENGINE_STATUS(self, dt_gradset_wait(set), DTRAIN_ERR_MISMATCH);
     char late_step[32];
     snprintf(late_step, sizeof late_step, "rank %d: 2", self->size - 1);
@@ -168,11 +168,11 @@ static void abort_in_a_step(engine_rank_t *self)
     train_a_step(self, set, 0);
     engine_meet(self);
     if (self->rank == self->size - 1) {
-        ENGINE_OK(self, dt_gradset_mark(set, 3, 1));
+        ENGINE_OK(self, dt_gradset_mark(set, 3, 1, NULL));
         ENGINE_OK(self, dt_runtime_abort(self->runtime, 5, "enough"));
     } else {
         for (int i = 1; i < MODEL_PARAMS; i++)
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
     }
     ENGINE_STATUS(self, dt_gradset_wait(set), DTRAIN_ERR_ABORTED);
     ENGINE_TEXT(self, dt_last_error(), "enough");
@@ -202,7 +202,7 @@ static void joined(engine_rank_t *self)
         for (int step = 1; step < 4; step++) {
             for (int i = 0; i < MODEL_PARAMS; i++) {
                 model_write(set, self->rank, step, i);
-                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+                ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
             }
             ENGINE_OK(self, dt_gradset_wait(set));
             ENGINE_CHECK(self, model_wrong(set, self->size - 1, step, 3, 0, model_counts[3]) == 0);
@@ -231,7 +231,7 @@ static void destroy_in_flight(engine_rank_t *self)
                        dt_gradset_create(self->runtime, &desc, model.params, MODEL_PARAMS, &set)))
             return;
         for (int i = 0; i < MODEL_PARAMS - round; i++)
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         ENGINE_OK(self, dt_gradset_destroy(set, 1));
     }
     engine_check_works(self, "after");

@@ -34,7 +34,7 @@ static dtrain_gradset_t *make_set(engine_rank_t *self)
 static void mark(engine_rank_t *self, dtrain_gradset_t *set, int step, int index)
 {
     model_write(set, self->rank, step, index);
-    ENGINE_OK(self, dt_gradset_mark(set, index, 1));
+    ENGINE_OK(self, dt_gradset_mark(set, index, 1, NULL));
 }
 
 static void mark_all(engine_rank_t *self, dtrain_gradset_t *set, int step)
@@ -63,12 +63,12 @@ static void accumulate(engine_rank_t *self)
         for (int pass = 0; pass < 3; pass++) {
             *scalar += (float)(self->rank + 1);
             for (int i = 0; i < MODEL_PARAMS; i++)
-                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+                ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
             if (pass == 0)
                 ENGINE_STATUS(self, dt_gradset_set_accumulation(set, 1),
                               DTRAIN_ERR_INVALID_ARGUMENT);
         }
-        ENGINE_STATUS(self, dt_gradset_mark(set, 4, 1), DTRAIN_ERR_INVALID_ARGUMENT);
+        ENGINE_STATUS(self, dt_gradset_mark(set, 4, 1, NULL), DTRAIN_ERR_INVALID_ARGUMENT);
         ENGINE_TEXT(self, dt_last_error(), "'p4' is marked 4 times in a step of 3 passes");
         ENGINE_OK(self, dt_gradset_wait(set));
         ENGINE_CHECK(self, *scalar == (float)(3 * self->size * (self->size + 1) / 2));
@@ -98,7 +98,7 @@ static void without_sync(engine_rank_t *self)
     for (int step = 0; step < 3; step++) {
         *scalar = 5;
         for (int i = 0; i < MODEL_PARAMS; i++)
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         ENGINE_OK(self, dt_gradset_wait(set));
         ENGINE_CHECK(self, *scalar == 5);
     }
@@ -128,9 +128,9 @@ static void miss(engine_rank_t *self)
         for (int i = 0; i < MODEL_PARAMS; i++) {
             model_write(set, self->rank, step, i);
             if (!misses || (i != 3 && i != 5))
-                ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+                ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
             else if (i == 5)
-                ENGINE_OK(self, dt_gradset_mark(set, i, 0));
+                ENGINE_OK(self, dt_gradset_mark(set, i, 0, NULL));
         }
         ENGINE_OK(self, dt_gradset_wait(set));
         const float *left_out = dt_gradset_buffer(set, 3), *unused = dt_gradset_buffer(set, 5);
@@ -189,7 +189,7 @@ static dtrain_status_t slip(engine_rank_t *self, dtrain_gradset_t *set, slip_t s
     if (slip == SLIP_WAITS_ONCE_LESS) {
         mark_all(self, set, step++);
         for (int i = 0; i < MODEL_PARAMS; i++)
-            ENGINE_STATUS(self, dt_gradset_mark(set, i, 1), DTRAIN_ERR_INVALID_ARGUMENT);
+            ENGINE_STATUS(self, dt_gradset_mark(set, i, 1, NULL), DTRAIN_ERR_INVALID_ARGUMENT);
     } else if (slip == SLIP_SYNC_OFF) {
         ENGINE_OK(self, dt_gradset_enable_sync(set, 0));
         mark_all(self, set, step);
@@ -277,7 +277,7 @@ static void forget(engine_rank_t *self)
         return;
     mark_all(self, set, 0);
     for (int i = 0; i < MODEL_PARAMS; i++)
-        ENGINE_STATUS(self, dt_gradset_mark(set, i, 1), DTRAIN_ERR_INVALID_ARGUMENT);
+        ENGINE_STATUS(self, dt_gradset_mark(set, i, 1, NULL), DTRAIN_ERR_INVALID_ARGUMENT);
     ENGINE_STATUS(self, dt_gradset_wait(set), DTRAIN_ERR_INVALID_ARGUMENT);
     ENGINE_TEXT(self, dt_last_error(), "step 2 was marked before step 1 was ended");
     mark_all(self, set, 2);
@@ -307,7 +307,7 @@ static void skip_a_step(engine_rank_t *self)
     for (int step = 0; step < 6; step++) {
         int is_refused = self->rank == 0 && step == 3;
         for (int i = 0; i < MODEL_PARAMS; i++)
-            ENGINE_STATUS(self, dt_gradset_mark(set, i, 1),
+            ENGINE_STATUS(self, dt_gradset_mark(set, i, 1, NULL),
                           is_refused ? DTRAIN_ERR_INVALID_ARGUMENT : DTRAIN_OK);
         if (self->rank == 0 && step == 2)
             continue;

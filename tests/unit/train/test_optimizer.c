@@ -107,7 +107,7 @@ static void train(engine_rank_t *self)
     for (int step = 0; step < STEPS; step++) {
         for (int i = MODEL_PARAMS - 1; i >= 0; i--) {
             write_gradient(set, training, self->rank, step, i);
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         }
         if (training->waits)
             ENGINE_OK(self, dt_gradset_wait(set));
@@ -475,7 +475,7 @@ static void stay_away(engine_rank_t *self)
             continue;
         for (int i = 0; i < MODEL_PARAMS; i++) {
             write_gradient(set, training, self->rank, step, i);
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         }
         ENGINE_STATUS(self, dt_optimizer_step(optimizer, 0.5, NULL), status);
         ENGINE_CHECK(self, (values[7] == before) == (status != DTRAIN_OK));
@@ -507,7 +507,7 @@ static void join_early(engine_rank_t *self)
     for (int step = 0; step < 3 && (step < 2 || self->rank > 0); step++) {
         for (int i = 0; i < MODEL_PARAMS; i++) {
             write_gradient(set, training, self->rank, step, i);
-            ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+            ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
         }
         dtrain_status_t status = dt_optimizer_step(optimizer, 1e-3, NULL);
         int is_missed = step == 2 && is_sharded;

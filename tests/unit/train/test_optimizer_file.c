@@ -41,7 +41,7 @@ static void train_step(engine_rank_t *self, dtrain_gradset_t *set, dtrain_optimi
         float *buffer = dt_gradset_buffer(set, i);
         for (int64_t e = 0; e < model_counts[i]; e++)
             buffer[e] = 1e-10f * model_value(0, step, i, e);
-        ENGINE_OK(self, dt_gradset_mark(set, i, 1));
+        ENGINE_OK(self, dt_gradset_mark(set, i, 1, NULL));
     }
     ENGINE_OK(self, dt_optimizer_step(optimizer, 1e-3, NULL));
 }
