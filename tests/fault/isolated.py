@@ -1,7 +1,8 @@
 """isolated.py - runs a test script in namespaces of its own, so that what a job leaves is seen.
 
-There are no other processes then, an empty /dev/shm, and no network but the loopback device:
-whatever is there after a job, the job has left. And it all goes when the script ends.
+There are no other processes then, an empty /dev/shm, a folder for temporary files, and no network
+but the loopback device: whatever is there after a job, the job has left. And it all goes when the
+script ends.
 """
 
 import os
@@ -9,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 SKIPPED = 77
@@ -40,7 +42,8 @@ def enter():
     inside = PREPARE + ' && exec "$@"'
     command = [*namespaces, "sh", "-c", inside, "sh", sys.executable, os.path.abspath(sys.argv[0]),
                *sys.argv[1:], MARK]
-    with subprocess.Popen(command) as child:
+    with tempfile.TemporaryDirectory(prefix="dtrain-") as folder, \
+            subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}) as child:
         # The namespaces, and all processes in them, go with the child.
         signal.signal(signal.SIGTERM, lambda *_: child.kill())
         sys.exit(child.wait())

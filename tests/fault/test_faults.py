@@ -111,7 +111,7 @@ def case_orphans(mpirun, victim):
 
 
 def fill_shared_memory(size):
-    subprocess.run(["mount", "-o", f"remount,size={size}", "/dev/shm"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", "/dev/shm"], check=True)
     try:
         with open("/dev/shm/filler", "wb") as file:
             while True:
