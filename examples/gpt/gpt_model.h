@@ -16,7 +16,6 @@
 #define GPT_HEADS 4
 #define GPT_HEAD_WIDTH 16
 #define GPT_WIDTH (GPT_HEADS * GPT_HEAD_WIDTH) /* numbers by which a position is known */
-#define GPT_HEADS 4
 #define GPT_HIDDEN (4 * GPT_WIDTH)
 #define GPT_LAYERS 2
 
