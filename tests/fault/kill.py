@@ -35,6 +35,7 @@ STEPS = 20
 HANG_SECONDS = 30
 BAR_SECONDS = {"node": 0.1, "cluster": 2.0}
 LEAVE_SECONDS = 2.0  # from the death to the end of dtrain_shutdown
+PART_SECONDS = 5.5   # the same, when nobody can see that a rank of another node died on its way out
 END_SECONDS = 2.5    # to the end of a job whose launcher ends it by itself
 
 # How often a rank passes a point in a run, about: what is chosen from.
@@ -285,10 +286,14 @@ def group(results, key):
     return groups
 
 
+def leave_bar(case):
+    return PART_SECONDS if case.placement.nodes and case.point in LATE_POINTS else LEAVE_SECONDS
+
+
 def is_late(result, slack):
     bar = BAR_SECONDS["cluster" if result.case.placement.nodes else "node"] * slack
     return any(delay > bar for delay in result.delays) or \
-        any(leave > LEAVE_SECONDS * slack for leave in result.leaves)
+        any(leave > leave_bar(result.case) * slack for leave in result.leaves)
 
 
 def summarize(results, options):

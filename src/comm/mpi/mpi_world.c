@@ -17,8 +17,11 @@
 #include "comm/mpi/mpi_escape.h"
 #include "comm/mpi/mpi_library.h"
 
-/* How long ranks that leave wait for each other. */
-#define MEET_NS (3 * DT_NS_PER_S / 2)
+/* How long ranks that leave wait for each other: where one that dies meanwhile is seen, on this
+ * node alone, for as long as a busy machine may take, else for as long as one may wait for the
+ * dead. */
+#define MEET_SEEN_NS (20 * DT_NS_PER_S)
+#define MEET_UNSEEN_NS (5 * DT_NS_PER_S)
 /* By how much a step may pass its time limit before MPI counts as stuck in it. */
 #define STUCK_NS (2 * DT_NS_PER_S)
 
@@ -57,6 +60,11 @@ static dtrain_status_t check_comm(MPI_Comm comm)
     return status;
 }
 
+static int64_t meeting_time(const dt_mpi_bootstrap_t *bootstrap)
+{
+    return bootstrap->num_watched == bootstrap->size - 1 ? MEET_SEEN_NS : MEET_UNSEEN_NS;
+}
+
 /* MPI may still hold what this rank has sent, so all ranks go on calling it until all are through.
  * 1 when they are. 0 when one has died on its way out: then nothing that waits for all may follow.
  */
@@ -64,7 +72,7 @@ static int meet(dt_mpi_bootstrap_t *bootstrap)
 {
     MPI_Request request;
     dt_mpi_watch_t watch;
-    int64_t deadline_ns = dt_now_ns() + MEET_NS;
+    int64_t deadline_ns = dt_now_ns() + meeting_time(bootstrap);
     dt_mpi_watch_open(&watch, bootstrap->comm);
     int have_met = watch.count >= bootstrap->num_watched &&
                    MPI_Ibarrier(bootstrap->comm, &request) == MPI_SUCCESS &&
@@ -94,7 +102,7 @@ static void leave(void *context, int clean)
         dt_log(DTRAIN_LOG_WARN, "mpi", "MPI was finalized before dtrain_shutdown");
     /* Where a rank may be dead nothing is called that waits for all. */
     if (clean && is_active) {
-        is_stuck = dt_mpi_aside(part, bootstrap, MEET_NS + STUCK_NS);
+        is_stuck = dt_mpi_aside(part, bootstrap, meeting_time(bootstrap) + STUCK_NS);
         clean = !is_stuck && bootstrap->has_parted;
     }
     dt_mpi_library_leave(clean);
