@@ -12,6 +12,19 @@ from dtrain import _abi
 
 SOURCE, GENERATED, CXX = sys.argv[1:4]
 
+# Functions that the package does not call, and what it has in their place.
+UNUSED = {
+    **{f"dtrain_{name}": "the asynchronous call, and a wait that hears Ctrl-C" for name in (
+        "allreduce broadcast reduce reducescatter allgather alltoall gather scatter send recv "
+        "barrier join wait wait_all").split()},
+    "dtrain_wait_any": "handles that are asked by poll: it would not hear Ctrl-C",
+    "dtrain_broadcast_params": "broadcast_parameters, on process sets too",
+    "dtrain_codec_destroy": "codecs that are kept",
+    "dtrain_dtype_name": "the frameworks' names",
+    "dtrain_op_name": "the enumeration Op",
+    "dtrain_handle_error": "exceptions, with the text of dtrain_last_error",
+}
+
 # Lets a C++ compiler print "name value" lines, which no parser of ours has a part in.
 PROBE = """
 #include <cstddef>
@@ -105,6 +118,16 @@ class Abi(unittest.TestCase):
                 mine[f"{name}.{field}"] = f"{member.offset} {member.size}"
         self.assertGreater(len(mine), 20)
         self.assertEqual(self.probe("\n".join(body)), mine)
+
+    def test_every_function_has_its_place_in_the_package(self):
+        called = set()
+        package = os.path.join(SOURCE, "src/python/dtrain")
+        for folder, _, names in os.walk(package):
+            for name in names:
+                if name.endswith(".py") and name != "_abi.py":
+                    with open(os.path.join(folder, name), encoding="utf-8") as file:
+                        called.update(re.findall(r"\blib(?:rary)?\.(dtrain_\w+)", file.read()))
+        self.assertEqual(self.header_functions - called, set(UNUSED))
 
     def test_prototypes_match_the_header(self):
         self.assertEqual(set(_abi.FUNCTIONS), self.header_functions)

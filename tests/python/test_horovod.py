@@ -1,6 +1,8 @@
 """test_horovod.py CASE COMPAT LAUNCHER… - Horovod's own scripts, unmodified, on libdtrain.
 
-CASE is suite (its CPU tests of horovod.torch) or the name of one of its example programs. They are
+CASE is suite (its CPU tests of horovod.torch), beside (the same on Horovod itself too, installed for
+the Python that HOROVOD_PYTHON names: each function ends alike) or the name of one of its example
+programs. They are
 read from HOROVOD_SOURCE, a checkout of Horovod 0.28.1 or its unpacked source package; COMPAT is the
 folder of the `horovod` package that stands in for it, and LAUNCHER starts a command on two ranks.
 Exit status 77: skipped, since something is missing."""
@@ -108,18 +110,20 @@ def run_example(case, source, launcher, environment, work):
     return None
 
 
-def run_suite(source, launcher, environment, work):
-    need("torch", "pytest", "mock", "cloudpickle", "packaging")
+def run_functions(python, source, launcher, environment, work, chosen):
+    """What became of each function of the suite: the worst of both ranks; None without a report."""
     file = os.path.join(source, "test/parallel/test_torch.py")
-    chosen = " and ".join(f"not {name}" for name in DIFFERENT)
+    folder = tempfile.mkdtemp(dir=work)
     # Each rank writes a report of its own.
-    command = ["sh", "-c", 'exec "$@" >"$0.$$" 2>&1', os.path.join(work, "report"), sys.executable,
+    command = ["sh", "-c", 'exec "$@" >"$0.$$" 2>&1', os.path.join(folder, "report"), python,
                "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-v", "--tb=short",
                "-W", "ignore", "-k", chosen, file]
-    run(launcher, command, environment, work, 280)
-    reports = [os.path.join(work, name) for name in os.listdir(work) if name.startswith("report.")]
+    run(launcher, command, environment, folder, 280)
+    reports = [os.path.join(folder, name) for name in os.listdir(folder)
+               if name.startswith("report.")]
     if len(reports) != RANKS:
-        return f"{len(reports)} reports of {RANKS} ranks"
+        print(f"{len(reports)} reports of {RANKS} ranks")
+        return None
     worst = {}
     for path in reports:
         with open(path, encoding="utf-8") as report:
@@ -128,7 +132,24 @@ def run_suite(source, launcher, environment, work):
             worst[name] = result if worst.get(name) in (None, "PASSED") else worst[name]
         if "FAILED" in text or "ERROR" in text:
             print(text[-6000:])
-    return judge(worst)
+    return worst
+
+
+def run_suite(source, launcher, environment, work, beside=None):
+    need("torch", "pytest", "mock", "cloudpickle", "packaging")
+    chosen = " and ".join(f"not {name}" for name in DIFFERENT)
+    here = run_functions(sys.executable, source, launcher, environment, work, chosen)
+    if here is None:
+        return "no results"
+    trouble = judge(here)
+    if trouble or beside is None:
+        return trouble
+    plain = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    there = run_functions(beside, source, launcher, plain, work, chosen)
+    other = {name for name in here if name not in RACES and (there or {}).get(name) != here[name]}
+    for name in sorted(other):
+        print(f"{name}: {here[name]}, on Horovod {(there or {}).get(name)}")
+    return f"{len(other)} functions end otherwise than on Horovod" if other else None
 
 
 def judge(results):
@@ -152,14 +173,17 @@ def main():
     source = os.environ.get("HOROVOD_SOURCE")
     if not source:
         skip("HOROVOD_SOURCE does not name a checkout of Horovod 0.28.1")
+    beside = os.environ.get("HOROVOD_PYTHON") if case == "beside" else None
+    if case == "beside" and not beside:
+        skip("HOROVOD_PYTHON does not name a Python that has Horovod 0.28.1")
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join([environment.get("PYTHONPATH", ""), compat])
     # Where ranks disagree a test is to fail, not to wait for ever as it would with Horovod.
     environment["DTRAIN_TIMEOUT_MS"] = "20s"
     work = tempfile.mkdtemp(prefix="dtrain-horovod-")
     try:
-        if case == "suite":
-            trouble = run_suite(source, launcher, environment, work)
+        if case in ("suite", "beside"):
+            trouble = run_suite(source, launcher, environment, work, beside)
         else:
             trouble = run_example(case, source, launcher, environment, work)
     finally:

@@ -2,8 +2,12 @@
 import ctypes
 import functools
 import gc
+import json
 import os
+import shutil
+import tempfile
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -63,6 +67,12 @@ class Reductions(unittest.TestCase):
     def test_scales_are_applied(self):
         result = dtrain.allreduce(np.ones(2), op=dtrain.Sum, prescale=2.0, postscale=0.5)
         np.testing.assert_allclose(result, SIZE)
+
+    def test_parameters_become_the_roots(self):
+        arrays = {"a": np.full(3, float(RANK)), "b": np.full((2, 2), RANK, np.int32)}
+        dtrain.broadcast_parameters(arrays, SIZE - 1)
+        for array in arrays.values():
+            np.testing.assert_array_equal(array, SIZE - 1)
 
     def test_scale_of_zero_is_refused(self):
         with self.assertRaisesRegex(ValueError, "scale of 0"):
@@ -330,7 +340,8 @@ class GradientSets(unittest.TestCase):
             gradients.wait()
             for i, array in enumerate(gradients.arrays):
                 np.testing.assert_array_equal(array, sum(range(SIZE)) + SIZE * (step + i))
-        self.assertEqual((gradients.stats().steps, gradients.stats().missing), (4, 0))
+        stats = gradients.stats()
+        self.assertEqual((stats.steps, stats.missing, stats.copied_bytes), (4, 0, 0))
 
     def test_passes_and_gradients_that_are_missing(self):
         gradients = dtrain.GradientSet(self.PARAMS, dtrain.Sum, order=[0, 1, 2], fixed_order=True)
@@ -344,6 +355,15 @@ class GradientSets(unittest.TestCase):
         np.testing.assert_array_equal(gradients.arrays[0], 2 * SIZE)
         np.testing.assert_array_equal(gradients.arrays[1], 0)
 
+    def test_several_marked_at_once_and_clipped(self):
+        gradients = dtrain.GradientSet({"a": (3,), "b": (1,)}, dtrain.Sum)
+        gradients.arrays[0][...] = 0
+        gradients.arrays[1][...] = 4
+        gradients.ready_all([1, 0])
+        gradients.wait()
+        self.assertEqual(gradients.clip(1.0), 4 * SIZE)
+        np.testing.assert_allclose(gradients.arrays[1], 1, rtol=1e-5)
+
     def test_array_outlives_the_set(self):
         weight = dtrain.GradientSet(self.PARAMS).arrays[0]
         gc.collect()
@@ -353,6 +373,93 @@ class GradientSets(unittest.TestCase):
     def test_bad_order_is_refused(self):
         with self.assertRaisesRegex(ValueError, "order"):
             dtrain.GradientSet(self.PARAMS, order=[0, 0, 1])
+
+
+class Optimizers(unittest.TestCase):
+    PARAMS = {"weight": (200, 100), "bias": (3,)}
+
+    def train(self, rule, steps=3, **options):
+        """An optimizer after some steps of gradients that depend on rank and step."""
+        gradients = dtrain.GradientSet(self.PARAMS)
+        optimizer = dtrain.Optimizer(gradients, rule, **options)
+        for i, array in enumerate(optimizer.arrays):
+            array[...] = i + 1 + RANK
+        optimizer.broadcast(0)
+        last = None
+        for step in range(steps):
+            for i, array in enumerate(gradients.arrays):
+                array[...] = (RANK + 1) * (step + 1) / (i + 2)
+            gradients.ready_all([1, 0])
+            last = optimizer.step(0.1)
+        return optimizer, last
+
+    def test_sgd_is_as_by_hand(self):
+        optimizer, last = self.train("sgd", momentum=0.5)
+        mean, velocity, value = (SIZE + 1) / 2, 0, 1
+        for step in range(3):
+            velocity = 0.5 * velocity + mean * (step + 1) / 2
+            value -= 0.1 * velocity
+        np.testing.assert_allclose(optimizer.arrays[0], value, rtol=1e-5)
+        self.assertEqual((last.step, last.skipped), (3, False))
+
+    def test_sharded_or_not_the_bits_are_the_same(self):
+        whole, _ = self.train("adamw", weight_decay=0.01, max_norm=1.0)
+        shared, last = self.train("adamw", weight_decay=0.01, max_norm=1.0, sharded=True)
+        for one, other in zip(whole.arrays, shared.arrays):
+            np.testing.assert_array_equal(one, other)
+        self.assertGreater(last.norm, 1)
+        self.assertLess(last.clip, 1)
+        if SIZE > 1:
+            self.assertLess(shared.stats().state_bytes, whole.stats().state_bytes)
+
+    def test_saved_state_goes_on_elsewhere(self):
+        folder = dtrain.broadcast_object(tempfile.mkdtemp() if RANK == 0 else None)
+        path = os.path.join(folder, "state")
+        for in_shards, root in ((False, None), (True, None), (False, 0)):
+            first, _ = self.train("adam", sharded=True)
+            first.save(path, in_shards)
+            other, _ = self.train("adam", steps=0)
+            other.load(path, root)
+            for one, two in zip(first.arrays, other.arrays):
+                np.testing.assert_array_equal(one, two)
+        dtrain.barrier()
+        if RANK == 0:
+            shutil.rmtree(folder)
+
+    def test_what_is_no_optimizer_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "'adagrad' is no optimizer"):
+            dtrain.Optimizer(dtrain.GradientSet(self.PARAMS), "adagrad")
+
+    def test_parameters_outlive_the_optimizer(self):
+        weight = self.train("sgd")[0].arrays[0]
+        gc.collect()
+        weight[...] = 3
+        np.testing.assert_array_equal(weight, 3)
+
+
+class Flight(unittest.TestCase):
+    def test_timeline_has_the_operations_of_all_ranks(self):
+        since = time.time_ns()
+        dtrain.barrier()  # no rank goes on before all have looked at the clock
+        dtrain.allreduce(np.ones(4, np.float32), "seen", dtrain.Sum)
+        dtrain.barrier()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "timeline.json")
+            self.assertGreaterEqual(dtrain.write_timeline(path, since), SIZE)
+            with open(path, encoding="utf-8") as file:
+                events = json.load(file)["traceEvents"]
+            rows = {(event["pid"], event["tid"]) for event in events
+                    if event["name"] == "thread_name" and event["args"]["name"] == "seen"}
+            self.assertEqual({rank for rank, _ in rows}, set(range(SIZE)))
+            mine = [event for event in events
+                    if event["ph"] == "X" and (event["pid"], event["tid"]) in rows]
+            self.assertEqual({event["name"] for event in mine},
+                             {"negotiate allreduce", "queue allreduce", "allreduce"})
+            self.assertTrue(all(event["dur"] >= 0 and event["args"]["count"] == 4
+                                for event in mine))
+            self.assertEqual(dtrain.write_timeline(path, time.time_ns() + 10**12), 0)
+            with self.assertRaises(dtrain.Error):
+                dtrain.flight_dump(folder)
 
 
 class Samplers(unittest.TestCase):

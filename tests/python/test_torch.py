@@ -95,6 +95,17 @@ class Operations(unittest.TestCase):
             expected = compression.compress(x)[0].float()
             close(dt.allreduce(x, compression=compression), expected)
 
+    @needs_two
+    def test_group_that_one_rank_refuses_is_refused_on_all(self):
+        good = [torch.ones(2), torch.ones(3)]
+        bad = [torch.ones(2), torch.ones(3, dtype=torch.complex64)] if RANK == 1 else good
+        for function in (dt.grouped_allreduce, dt.grouped_allgather):
+            with self.assertRaisesRegex(
+                    TypeError if RANK == 1 else RuntimeError,
+                    ("" if RANK == 1 else "rank 1: .*") + "tensors of torch.complex64"):
+                function(bad, "refused")
+            close(function(good, "refused")[0][:2], good[0])
+
     def test_tensor_that_is_not_contiguous_is_refused(self):
         with self.assertRaisesRegex(ValueError, "not contiguous"):
             dt.allreduce(torch.ones(3, 3).t(), "transposed")
@@ -220,6 +231,67 @@ class Optimizers(unittest.TestCase):
         train(model, optimizer, steps=2)  # in the new one
         whole = dt.allgather(model[0].weight.detach().flatten()[None])
         self.assertTrue(torch.equal(whole[0], whole[-1]))
+
+    def check_library_optimizer(self, rule, like, lr=0.1, **options):
+        """The library's optimizer against torch's `like`, on all ranks' batches in one process."""
+        model, alone = make_model(seed=1 + RANK), make_model()
+        optimizer = dt.Optimizer(model.named_parameters(), rule, lr=lr, **options)
+        optimizer.broadcast(0)
+        whole = like(alone.parameters())
+        train(model, optimizer)
+        for step in range(4):
+            whole.zero_grad()
+            for rank in range(SIZE):
+                x, y = batch(rank, step)
+                (F.mse_loss(alone(x), y) / SIZE).backward()
+            whole.step()
+        for own, other in zip(model.parameters(), alone.parameters()):
+            torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
+        return model, optimizer
+
+    def test_library_optimizers_are_as_torchs(self):
+        for sharded in (False, True):
+            self.check_library_optimizer(
+                "sgd", lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, nesterov=True),
+                momentum=0.9, nesterov=True, sharded=sharded)
+            self.check_library_optimizer(
+                "adamw", lambda params: torch.optim.AdamW(params, lr=0.01, weight_decay=0.1),
+                lr=0.01, weight_decay=0.1, sharded=sharded)
+            self.check_library_optimizer(
+                "adam", lambda params: torch.optim.Adam(params, lr=0.01, betas=(0.8, 0.9)),
+                lr=0.01, betas=(0.8, 0.9), sharded=sharded)
+
+    def test_library_optimizer_in_a_training_loop(self):
+        model, optimizer = self.check_library_optimizer(
+            "sgd", lambda params: torch.optim.SGD(params, lr=0.1))
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
+        x, y = batch(RANK)
+        F.mse_loss(model(x), y).backward()
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        before = model[0].weight.detach().clone()
+        optimizer.step()
+        schedule.step()
+        self.assertLess((model[0].weight - before).abs().max(), 1e-3)
+        self.assertEqual(optimizer.last_step.step, 5)
+        self.assertAlmostEqual(optimizer.param_groups[0]["lr"], 0.01)
+        optimizer.zero_grad()
+        self.assertTrue(all((param.grad == 0).all() for param in model.parameters()))
+        with self.assertRaisesRegex(NotImplementedError, "save"):
+            optimizer.state_dict()
+        with self.assertRaisesRegex(ValueError, "one group"):
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+
+    def test_library_optimizer_ends_with_the_world(self):
+        model, optimizer = self.check_library_optimizer(
+            "sgd", lambda params: torch.optim.SGD(params, lr=0.1), sharded=True)
+        before = [param.detach().clone() for param in model.parameters()]
+        dt.shutdown()
+        dt.init()
+        for param, old in zip(model.parameters(), before):
+            self.assertTrue(torch.equal(param, old))
+        with self.assertRaisesRegex(RuntimeError, "was shut down"):
+            optimizer.step()
 
     def test_predivide_factor(self):
         self.check(gradient_predivide_factor=float(SIZE))

@@ -15,15 +15,17 @@ from dtrain.objects import allgather_object, broadcast_object
 from dtrain.operations import (Adasum, Average, Max, Min, Op, Product, Sum, allgather,
                                allgather_async, allreduce, allreduce_async, alltoall,
                                alltoall_async, barrier, barrier_async, broadcast, broadcast_async,
-                               gather, gather_async, grouped_allgather, grouped_allgather_async,
-                               grouped_allreduce, grouped_allreduce_async, grouped_reducescatter,
-                               grouped_reducescatter_async, join, join_async, poll, recv,
-                               recv_async, reduce, reduce_async, reducescatter,
-                               reducescatter_async, scatter, scatter_async, send, send_async,
-                               sparse_allreduce, sparse_allreduce_async, wait)
+                               broadcast_parameters, gather, gather_async, grouped_allgather,
+                               grouped_allgather_async, grouped_allreduce, grouped_allreduce_async,
+                               grouped_reducescatter, grouped_reducescatter_async, join,
+                               join_async, poll, recv, recv_async, reduce, reduce_async,
+                               reducescatter, reducescatter_async, scatter, scatter_async, send,
+                               send_async, sparse_allreduce, sparse_allreduce_async, wait)
+from dtrain.optimizer import Optimizer
 from dtrain.process_sets import ProcessSet, add_process_set, remove_process_set, world
 from dtrain.sampler import Batch, Sampler
 from dtrain.agree import agree_stop, check_equal
+from dtrain.flight import flight_dump, write_timeline
 from dtrain.gradients import GradientSet
 from dtrain.launch import RunError, run
 from dtrain.lifecycle import (abort, built, cross_rank, cross_size, init, is_homogeneous,

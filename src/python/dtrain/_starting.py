@@ -25,8 +25,8 @@ class Part(NamedTuple):
 
 
 class Call:
-    """One operation, or a group of `members`, named name.0, name.1, … What is raised in `with call:`
-    is told to the other ranks of the set."""
+    """One operation, or a group of `members`, named name.0, name.1, … What is raised in
+    `with call:` is told to the other ranks of the set."""
 
     __slots__ = ("kind", "name", "members", "pset")
 

@@ -31,6 +31,14 @@ def broadcast(x: Any, root: int, name: str | None = None, out: Any = None,
     return broadcast_async(x, root, name, out, _blocking=True, **options).wait()
 
 
+def broadcast_parameters(arrays: dict[str, Any], root: int = 0, *,
+                         process_set: ProcessSet = world) -> None:
+    """Replaces arrays by rank `root`'s, in place; all ranks give the same names, shapes and types."""
+    handles = [broadcast_async(x, root, f"parameters.{name}", x, process_set=process_set)
+               for name, x in arrays.items()]
+    Group(handles).wait()
+
+
 def allgather_async(x: Any, name: str | None = None, out: Any = None, *,
                     process_set: ProcessSet = world, priority: int = 0,
                     timeout: float | None = None, _blocking: bool = False) -> Handle:

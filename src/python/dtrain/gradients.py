@@ -20,6 +20,7 @@ class Stats(NamedTuple):
     steps: int          # that were ended
     missing: int        # gradients in whose place zeros took part, over all steps
     waited_s: float     # in waits, over all steps
+    copied_bytes: int   # into the library's memory and out of it, over all steps
 
 
 class SetOwner:
@@ -66,6 +67,16 @@ def create(names: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequ
     return SetOwner(desc, params, n)
 
 
+def array_at(owner: Any, index: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The array at `owner.address(index)`; as long as it lives so does the owner."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(owner.address(index))
+    memory._owner = owner
+    return np.frombuffer(memory, dtype, count).reshape(shape)
+
+
 class GradientSet:
     """The gradients of a model. In each step the program writes all of them and marks each as
     ready; the library reduces them in buckets while the program goes on, and wait() ends the step.
@@ -94,22 +105,19 @@ class GradientSet:
                              **options)
         self._pointer = self._owner.pointer
         #: The gradients, in the library's memory and zero at first, in the order of `params`.
-        self.arrays = [self._array(i, *spec) for i, spec in enumerate(specs)]
-
-    def _array(self, index: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        count = int(np.prod(shape, dtype=np.int64))
-        if count == 0:
-            return np.empty(shape, dtype)
-        memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(
-            self._owner.address(index))
-        memory._owner = self._owner  # an array that outlives the set keeps its memory
-        return np.frombuffer(memory, dtype, count).reshape(shape)
+        self.arrays = [array_at(self._owner, i, *spec) for i, spec in enumerate(specs)]
 
     def ready(self, index: int) -> None:
         """Marks a gradient as written: it must not be touched until the step's wait."""
         status = lib.dtrain_gradset_ready(self._pointer, index, None)
         if status != _abi.OK:
             raise errors.make(status)
+
+    def ready_all(self, indices: Sequence[int]) -> None:
+        """Marks several, in this order."""
+        n = len(indices)
+        errors.check(lib.dtrain_gradset_ready_n(self._pointer, (ctypes.c_int * n)(*indices), n,
+                                                None))
 
     def unused(self, index: int) -> None:
         """Says that this step has no such gradient: zeros take its place."""
@@ -127,6 +135,14 @@ class GradientSet:
         errors.check(status)
         return status == _abi.OK
 
+    def clip(self, max_norm: float) -> float:
+        """After wait(): scales all gradients down to a global norm of `max_norm` where it is
+        larger, and returns what it was; NaN, with nothing changed, when one is not finite.
+        Collective. An optimizer's max_norm costs less."""
+        norm = ctypes.c_double()
+        errors.check(lib.dtrain_gradset_clip(self._pointer, max_norm, norm))
+        return norm.value
+
     def set_accumulation(self, passes: int) -> None:
         """From now on a gradient is ready when it was marked `passes` times; the program adds the
         passes up."""
@@ -141,7 +157,7 @@ class GradientSet:
         stats = _abi.GradsetStats(struct_size=ctypes.sizeof(_abi.GradsetStats))
         errors.check(lib.dtrain_gradset_get_stats(self._pointer, stats))
         return Stats(stats.num_buckets, bool(stats.is_frozen), stats.bytes, stats.steps,
-                     stats.num_missing, stats.waited_ns * 1e-9)
+                     stats.num_missing, stats.waited_ns * 1e-9, stats.copied_bytes)
 
     def __len__(self) -> int:
         return len(self.arrays)

@@ -31,9 +31,9 @@ from dtrain import _submit, errors
 from dtrain._library import lib
 from dtrain._submit import Group, Handle
 from dtrain.exchanges import (allgather, allgather_async, alltoall, alltoall_async, broadcast,
-                              broadcast_async, gather, gather_async, grouped_allgather,
-                              grouped_allgather_async, recv, recv_async, scatter, scatter_async,
-                              send, send_async)
+                              broadcast_async, broadcast_parameters, gather, gather_async,
+                              grouped_allgather, grouped_allgather_async, recv, recv_async,
+                              scatter, scatter_async, send, send_async)
 from dtrain.process_sets import ProcessSet, world
 from dtrain.reductions import (Adasum, Average, Max, Min, Op, Product, Sum, allreduce,
                                allreduce_async, grouped_allreduce, grouped_allreduce_async,

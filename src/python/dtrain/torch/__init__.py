@@ -16,6 +16,7 @@ from dtrain.torch import elastic
 from dtrain.torch.compression import Compression
 from dtrain.torch.functions import (allgather_object, broadcast_object, broadcast_optimizer_state,
                                     broadcast_parameters, check_equal)
+from dtrain.torch.library_optimizer import Optimizer
 from dtrain.torch.memory import empty
 from dtrain.torch.operations import (allgather, allgather_async, allreduce, allreduce_,
                                      allreduce_async, allreduce_async_, alltoall, alltoall_async,

@@ -70,6 +70,17 @@ class Hooks:
         """A gradient is there."""
         raise NotImplementedError
 
+    def check_idle(self) -> None:
+        """AssertionError while gradients are being reduced."""
+        if self.is_busy:
+            raise AssertionError("zero_grad() between backward and step() or synchronize(): "
+                                 "gradients are being reduced")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether gradients are being reduced."""
+        raise NotImplementedError
+
     def say_unused(self, names: list[str], total: int) -> None:
         """Says once which parameters got no gradient, unless that is all of them."""
         if names and len(names) < total and not self._said:

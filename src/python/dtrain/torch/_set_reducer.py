@@ -1,10 +1,8 @@
 """Gradients of a torch optimizer as views of a gradient set of the library."""
 from __future__ import annotations
 
-import ctypes
-import math
 import weakref
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 import torch
@@ -21,7 +19,8 @@ class SetReducer(Hooks):
     its number."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[Parameter, str], *,
-                 passes: int, op: int, predivide: float, process_set: ProcessSet):
+                 passes: int, op: int, predivide: float, process_set: ProcessSet,
+                 at_any_size: bool = False):
         super().__init__()
         self.names = names
         self.passes = passes
@@ -33,7 +32,7 @@ class SetReducer(Hooks):
         self.marks = [0] * len(self.params)
         self.owner: gradients.SetOwner | None = None
         self.views: list[torch.Tensor] = []
-        self.active = process_set.included() and process_set.size() > 1
+        self.active = process_set.included() and (at_any_size or process_set.size() > 1)
         if self.active:
             self._make()
             self.hook(self.params)
@@ -44,7 +43,7 @@ class SetReducer(Hooks):
             [self.names[param] for param in self.params],
             [tuple(param.shape) for param in self.params],
             [library_type(param.dtype) for param in self.params], **self.options)
-        self.views = [_view(self.owner, i, param) for i, param in enumerate(self.params)]
+        self.views = [view_at(self.owner, i, param) for i, param in enumerate(self.params)]
         self.set_passes(self.passes)
         for param, view in zip(self.params, self.views):
             if param.grad is not None:
@@ -101,10 +100,8 @@ class SetReducer(Hooks):
         """Whether gradients are being reduced."""
         return self.passes in self.marks
 
-    def synchronize(self) -> None:
-        """Marks what backward did not, and waits until every gradient is reduced."""
-        if not self.active:
-            return
+    def mark_rest(self) -> None:
+        """Marks what backward did not: a wait may end the step."""
         if self.owner is None:
             self._make()
         self.say_unused([self.names[param] for param, marks in zip(self.params, self.marks)
@@ -114,7 +111,12 @@ class SetReducer(Hooks):
             while self.marks[index] < self.passes:
                 self._mark(index)
         self.marks = [0] * len(self.params)
-        errors.check(lib.dtrain_gradset_wait(self.owner.pointer))
+
+    def synchronize(self) -> None:
+        """Marks what backward did not, and waits until every gradient is reduced."""
+        if self.active:
+            self.mark_rest()
+            errors.check(lib.dtrain_gradset_wait(self.owner.pointer))
 
     def forget(self) -> None:
         """Starts afresh. A step that was begun is ended, as it has to be on all ranks."""
@@ -131,12 +133,8 @@ class SetReducer(Hooks):
             param.grad = view
 
 
-def _view(owner: gradients.SetOwner, index: int, param: Parameter) -> torch.Tensor:
-    """A gradient in the library's memory, which it keeps."""
-    count = math.prod(param.shape)
-    if count == 0:
-        return torch.zeros_like(param.data)
-    memory = (ctypes.c_char * (count * param.element_size())).from_address(owner.address(index))
-    memory._owner = owner
-    flat = torch.from_numpy(np.frombuffer(memory, numpy_name(param.dtype), count))
-    return flat.view(param.dtype).view(param.shape)
+def view_at(owner: Any, index: int, param: Parameter) -> torch.Tensor:
+    """A tensor of the parameter's shape and type at `owner.address(index)`; as long as it lives so
+    does the owner."""
+    array = gradients.array_at(owner, index, tuple(param.shape), np.dtype(numpy_name(param.dtype)))
+    return torch.from_numpy(array).view(param.dtype)

@@ -54,9 +54,7 @@ class _Distributed:
     def zero_grad(self, set_to_none: bool | None = None) -> None:
         """As the optimizer's; not while gradients are being reduced. Gradients that are views of
         the library's memory are filled with zeros."""
-        if self._reducer.is_busy:
-            raise AssertionError("zero_grad() between backward and step() or synchronize(): "
-                                 "gradients are being reduced")
+        self._reducer.check_idle()
         options = {} if set_to_none is None else {"set_to_none": set_to_none}
         self._reducer.zero_grad(functools.partial(super().zero_grad, **options))
 

@@ -1,10 +1,9 @@
 """Horovod's operations on tensors: its arguments and defaults, on dtrain.torch."""
 from __future__ import annotations
 
+import inspect
 import warnings
-from typing import Any, Sequence
-
-import torch
+from typing import Any, Callable
 
 import dtrain.torch as dt
 from dtrain.torch import Adasum, Average, Max, Min, Product, Sum, poll, synchronize
@@ -18,13 +17,41 @@ from horovod.common.process_sets import (ProcessSet, add_process_set, global_pro
                                          remove_process_set)
 from horovod.torch.compression import Compression
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "annotations", "warnings", "Any", "Sequence", "torch", "dt")]
+# Horovod's parameters, behind the tensor or tensors, by the kind of operation.
+_REDUCTION = "average name op prescale_factor postscale_factor process_set"
+_COMPRESSED = "average name compression op prescale_factor postscale_factor process_set"
+_ROWS = "name process_set"
+_BROADCAST = "root_rank name process_set"
+_SHARE = "name op process_set prescale_factor postscale_factor"
+_COMPRESSED_SHARE = "name compression op process_set prescale_factor postscale_factor"
 
-
-def _public(function: Any) -> Any:
-    __all__.append(function.__name__)
-    return function
+_OPERATIONS = {
+    "allreduce_async": ("tensor", _REDUCTION),
+    "allreduce_async_": ("tensor", _REDUCTION),
+    "allreduce": ("tensor", _COMPRESSED),
+    "allreduce_": ("tensor", _REDUCTION),
+    "grouped_allreduce_async": ("tensors", _REDUCTION),
+    "grouped_allreduce_async_": ("tensors", _REDUCTION),
+    "grouped_allreduce": ("tensors", _COMPRESSED),
+    "grouped_allreduce_": ("tensors", _REDUCTION),
+    "allgather_async": ("tensor", _ROWS),
+    "allgather": ("tensor", _ROWS),
+    "grouped_allgather_async": ("tensors", _ROWS),
+    "grouped_allgather": ("tensors", _ROWS),
+    "broadcast_async": ("tensor", _BROADCAST),
+    "broadcast_async_": ("tensor", _BROADCAST),
+    "broadcast": ("tensor", _BROADCAST),
+    "broadcast_": ("tensor", _BROADCAST),
+    "alltoall_async": ("tensor", "splits name process_set"),
+    "reducescatter_async": ("tensor", _SHARE),
+    "reducescatter": ("tensor", _COMPRESSED_SHARE),
+    "grouped_reducescatter_async": ("tensors", _SHARE),
+    "grouped_reducescatter": ("tensors", _COMPRESSED_SHARE),
+}
+_DEFAULTS = {"average": None, "name": None, "op": None, "prescale_factor": 1.0,
+             "postscale_factor": 1.0, "process_set": global_process_set, "splits": None,
+             "compression": Compression.none}
+_HERE = {"root_rank": "root", "prescale_factor": "prescale", "postscale_factor": "postscale"}
 
 
 def _op(op: Any, average: bool | None) -> Any:
@@ -38,183 +65,54 @@ def _op(op: Any, average: bool | None) -> Any:
     return Average if average else Sum
 
 
-def _scales(prescale_factor: float, postscale_factor: float,
-            process_set: ProcessSet) -> dict[str, Any]:
-    return {"prescale": prescale_factor, "postscale": postscale_factor, "process_set": process_set}
+def _operation(function: Callable[..., Any], first: str, others: str) -> Callable[..., Any]:
+    """A function of dtrain.torch with Horovod's parameters."""
+    names = others.split()
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                                    default=_DEFAULTS.get(name, inspect.Parameter.empty))
+                  for name in [first, *names]]
+    signature = inspect.Signature(parameters)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        if "op" in given:
+            given["op"] = _op(given["op"], given.pop("average", None))
+        tensors = given.pop(first)
+        return function(tensors, **{_HERE.get(name, name): value
+                                    for name, value in given.items()})
+
+    call.__name__ = call.__qualname__ = function.__name__
+    call.__doc__, call.__signature__ = function.__doc__, signature
+    return call
 
 
-@_public
-def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0,
-                    postscale_factor=1.0, process_set=global_process_set):
-    """Submits an allreduce; synchronize(handle) gives a new tensor."""
-    return dt.allreduce_async(tensor, name, _op(op, average),
-                              **_scales(prescale_factor, postscale_factor, process_set))
+for _name, _parameters in _OPERATIONS.items():
+    globals()[_name] = _operation(getattr(dt, _name), *_parameters)
 
 
-@_public
-def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
-                     postscale_factor=1.0, process_set=global_process_set):
-    """Submits an allreduce in place."""
-    return dt.allreduce_async_(tensor, name, _op(op, average),
-                               **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None,
-              prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
-    """The reduction of all ranks' tensors."""
-    return dt.allreduce(tensor, name, _op(op, average), compression=compression,
-                        **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def allreduce_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
-               postscale_factor=1.0, process_set=global_process_set):
-    """Replaces a tensor by its reduction."""
-    return dt.allreduce_(tensor, name, _op(op, average),
-                         **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0,
-                            postscale_factor=1.0, process_set=global_process_set):
-    """Submits allreduces as one group."""
-    return dt.grouped_allreduce_async(tensors, name, _op(op, average),
-                                      **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0,
-                             postscale_factor=1.0, process_set=global_process_set):
-    """Submits allreduces in place as one group."""
-    return dt.grouped_allreduce_async_(tensors, name, _op(op, average),
-                                       **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None,
-                      prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
-    """The reductions of several tensors, as one group."""
-    return dt.grouped_allreduce(tensors, name, _op(op, average), compression=compression,
-                                **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0,
-                       postscale_factor=1.0, process_set=global_process_set):
-    """Replaces each tensor by its reduction."""
-    return dt.grouped_allreduce_(tensors, name, _op(op, average),
-                                 **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
-    """Submits the allreduce of a sparse tensor; calling the handle gives the result."""
-    return dt.sparse_allreduce_async(tensor, name, op, process_set=process_set).wait
-
-
-@_public
-def allgather_async(tensor, name=None, process_set=global_process_set):
-    """Submits an allgather."""
-    return dt.allgather_async(tensor, name, process_set=process_set)
-
-
-@_public
-def allgather(tensor, name=None, process_set=global_process_set):
-    """The rows of all ranks' tensors in rank order."""
-    return dt.allgather(tensor, name, process_set=process_set)
-
-
-@_public
-def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
-    """Submits allgathers as one group."""
-    return dt.grouped_allgather_async(tensors, name, process_set=process_set)
-
-
-@_public
-def grouped_allgather(tensors, name=None, process_set=global_process_set):
-    """The gathered rows of several tensors."""
-    return dt.grouped_allgather(tensors, name, process_set=process_set)
-
-
-@_public
-def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
-    """Submits a broadcast."""
-    return dt.broadcast_async(tensor, root_rank, name, process_set=process_set)
-
-
-@_public
-def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
-    """Submits a broadcast in place."""
-    return dt.broadcast_async_(tensor, root_rank, name, process_set=process_set)
-
-
-@_public
-def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
-    """The root's tensor, on every rank."""
-    return dt.broadcast(tensor, root_rank, name, process_set=process_set)
-
-
-@_public
-def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
-    """Replaces a tensor by the root's."""
-    return dt.broadcast_(tensor, root_rank, name, process_set=process_set)
-
-
-@_public
-def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
-    """Submits an all-to-all; synchronize(handle) gives the result and the splits received."""
-    return dt.alltoall_async(tensor, splits, name, process_set=process_set)
-
-
-@_public
 def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
     """What came from all ranks; with `splits` also how many rows came from each."""
     result, received = dt.alltoall(tensor, splits, name, process_set=process_set)
     return result if splits is None else (result, received)
 
 
-@_public
-def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set,
-                        prescale_factor=1.0, postscale_factor=1.0):
-    """Submits a reduce-scatter."""
-    return dt.reducescatter_async(tensor, name, op,
-                                  **_scales(prescale_factor, postscale_factor, process_set))
+def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
+    """Submits the allreduce of a sparse tensor; calling the handle gives the result."""
+    return dt.sparse_allreduce_async(tensor, name, op, process_set=process_set).wait
 
 
-@_public
-def reducescatter(tensor, name=None, compression=Compression.none, op=Average,
-                  process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
-    """This rank's rows of the reduction."""
-    return dt.reducescatter(tensor, name, op, compression=compression,
-                            **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def grouped_reducescatter_async(tensors, name=None, op=Average, process_set=global_process_set,
-                                prescale_factor=1.0, postscale_factor=1.0):
-    """Submits reduce-scatters as one group."""
-    return dt.grouped_reducescatter_async(
-        tensors, name, op, **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
-def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average,
-                          process_set=global_process_set, prescale_factor=1.0,
-                          postscale_factor=1.0):
-    """This rank's rows of several tensors' reductions."""
-    return dt.grouped_reducescatter(tensors, name, op, compression=compression,
-                                    **_scales(prescale_factor, postscale_factor, process_set))
-
-
-@_public
 def join(device: int = -1) -> int:
     """Says that this rank has no more data; returns the rank that joined last. `device` is where
     Horovod would make its zeros."""
     return dt.join()
 
 
-@_public
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Waits until every rank of the set is here."""
     dt.barrier(process_set=process_set)
+
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in (
+    "annotations", "inspect", "warnings", "Any", "Callable", "dt")]
