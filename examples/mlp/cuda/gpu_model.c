@@ -1,14 +1,15 @@
 #include "gpu_model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <dtrain/dtrain_cuda.h>
+#include "random.h"
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 
-/* Products want their operands at addresses that vectors are loaded from. */
-#define ALIGNMENT 128
+/* Of operands, which cuBLASLt may count on: the library's parameters have it. */
+#define ALIGNMENT 64
 
 int gpu_check(cudaError_t status, const char *what, mlp_error_t *error)
 {
@@ -109,6 +110,13 @@ static int choose_algorithm(const gpu_model_t *model, gpu_product_t *product, ml
         return -1;
     cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t alignment = ALIGNMENT;
+    for (int i = 0; i < 4 && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
+                                                      sizeof alignment);
     if (status == CUBLAS_STATUS_SUCCESS)
         status =
             cublasLtMatmulAlgoGetHeuristic(model->blas, product->operation, product->a, product->b,
@@ -140,11 +148,6 @@ static int multiply(const gpu_model_t *model, const gpu_product_t *product, cons
                       "cublasLtMatmul", error);
 }
 
-static char *at(const gpu_model_t *model, void *array, int64_t element)
-{
-    return (char *)array + element * (int64_t)model->element;
-}
-
 /* The products of all layers for so many rows: once for the usual batch, again for an epoch's last.
  */
 static int plan(gpu_model_t *model, int rows, mlp_error_t *error)
@@ -154,7 +157,6 @@ static int plan(gpu_model_t *model, int rows, mlp_error_t *error)
     for (int i = 0; i < model->layer_count; i++) {
         gpu_layer_t *layer = &model->layers[i];
         int is_last = i == model->layer_count - 1;
-        int64_t bias = layer->offset + layer->bias_offset;
         shape_t forward = {.m = layer->outputs,
                            .n = rows,
                            .k = layer->inputs,
@@ -162,7 +164,7 @@ static int plan(gpu_model_t *model, int rows, mlp_error_t *error)
                            .b = CUBLAS_OP_N,
                            .epilogue =
                                is_last ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
-                           .bias = at(model, model->working, bias),
+                           .bias = layer->bias,
                            .mask = is_last ? NULL : layer->mask};
         shape_t by_weight = {.m = layer->outputs,
                              .n = layer->inputs,
@@ -170,7 +172,7 @@ static int plan(gpu_model_t *model, int rows, mlp_error_t *error)
                              .a = CUBLAS_OP_N,
                              .b = CUBLAS_OP_T,
                              .epilogue = CUBLASLT_EPILOGUE_BGRADA,
-                             .bias = at(model, model->gradients, bias)};
+                             .bias = layer->bias_gradient};
         shape_t by_input = {.m = layer->inputs,
                             .n = rows,
                             .k = layer->outputs,
@@ -199,15 +201,11 @@ static int allocate(void **memory, size_t bytes, mlp_error_t *error)
 
 static int allocate_layers(gpu_model_t *model, const int *sizes, mlp_error_t *error)
 {
-    int64_t unit = ALIGNMENT / (int64_t)model->element;
     for (int i = 0; i < model->layer_count; i++) {
         gpu_layer_t *layer = &model->layers[i];
         layer->inputs = sizes[i];
         layer->outputs = sizes[i + 1];
-        layer->offset = model->parameter_count;
-        layer->bias_offset = round_up((int64_t)sizes[i] * sizes[i + 1], unit);
-        layer->count = layer->bias_offset + sizes[i + 1];
-        model->parameter_count = round_up(layer->offset + layer->count, unit);
+        model->parameter_count += (int64_t)(sizes[i] + 1) * sizes[i + 1];
         size_t rows = (size_t)model->capacity;
         size_t mask_bytes = (size_t)round_up(layer->outputs, 128) / 8 * rows;
         if (allocate(&layer->output, rows * (size_t)layer->outputs * model->element, error) != 0 ||
@@ -219,31 +217,21 @@ static int allocate_layers(gpu_model_t *model, const int *sizes, mlp_error_t *er
 
 static int allocate_rest(gpu_model_t *model, const int *sizes, mlp_error_t *error)
 {
-    size_t parameters = (size_t)model->parameter_count, rows = (size_t)model->capacity;
+    size_t rows = (size_t)model->capacity;
     int widest = 0;
     for (int i = 0; i <= model->layer_count; i++)
         widest = sizes[i] > widest ? sizes[i] : widest;
-    if (allocate((void **)&model->parameters, parameters * sizeof(float), error) != 0 ||
-        allocate((void **)&model->velocity, parameters * sizeof(float), error) != 0 ||
-        allocate((void **)&model->inputs, rows * (size_t)sizes[0] * sizeof(float), error) != 0 ||
+    if (allocate((void **)&model->inputs, rows * (size_t)sizes[0] * sizeof(float), error) != 0 ||
         allocate((void **)&model->labels, rows, error) != 0 ||
         allocate((void **)&model->losses, rows * sizeof(float), error) != 0 ||
         allocate((void **)&model->correct, rows * sizeof(int), error) != 0 ||
-        allocate((void **)&model->rate, sizeof(float), error) != 0 ||
+        allocate((void **)&model->numbers, rows * sizeof *model->numbers, error) != 0 ||
         allocate(&model->workspace, WORKSPACE_BYTES, error) != 0)
         return -1;
     for (int i = 0; i < 2; i++) {
         if (allocate(&model->deltas[i], rows * (size_t)widest * model->element, error) != 0)
             return -1;
     }
-    model->working = model->parameters;
-    if (model->type != GPU_F32 &&
-        allocate(&model->working, parameters * model->element, error) != 0)
-        return -1;
-    /* What NCCL can send without a copy. */
-    if (dtrain_mem_alloc(&model->gradients, parameters * model->element, DTRAIN_DEVICE_CUDA) !=
-        DTRAIN_OK)
-        return mlp_fail(error, "%s", dtrain_last_error());
     return 0;
 }
 
@@ -276,11 +264,8 @@ void gpu_model_free(gpu_model_t *model)
         cudaFree(layer->output);
         cudaFree(layer->mask);
     }
-    if (model->type != GPU_F32)
-        cudaFree(model->working);
-    void *const arrays[] = {model->parameters, model->velocity,  model->inputs,   model->numbers,
-                            model->labels,     model->losses,    model->correct,  model->rate,
-                            model->workspace,  model->deltas[0], model->deltas[1]};
+    void *const arrays[] = {model->inputs,  model->numbers,   model->labels,    model->losses,
+                            model->correct, model->workspace, model->deltas[0], model->deltas[1]};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         cudaFree(arrays[i]);
     if (model->blas)
@@ -294,40 +279,57 @@ void gpu_model_free(gpu_model_t *model)
 /* ---- To and from the host ----------------------------------------------------------------------
  */
 
-static int copy_parameters(gpu_model_t *model, float *host, enum cudaMemcpyKind kind,
-                           mlp_error_t *error)
+/* `scratch` has room for the weights in fp32, on the GPU. */
+static int initialize_layer(gpu_model_t *model, const gpu_layer_t *layer, random_stream_t *random,
+                            float *host, float *scratch, mlp_error_t *error)
 {
-    for (int i = 0; i < model->layer_count; i++) {
-        const gpu_layer_t *layer = &model->layers[i];
-        int64_t weights = (int64_t)layer->inputs * layer->outputs;
-        float *parts[2] = {model->parameters + layer->offset,
-                           model->parameters + layer->offset + layer->bias_offset};
-        int64_t counts[2] = {weights, layer->outputs};
-        for (int part = 0; part < 2; part++) {
-            int is_set = kind == cudaMemcpyHostToDevice;
-            if (gpu_check(cudaMemcpyAsync(is_set ? parts[part] : host, is_set ? host : parts[part],
-                                          (size_t)counts[part] * sizeof *host, kind, model->stream),
-                          "cudaMemcpyAsync", error) != 0)
-                return -1;
-            host += counts[part];
-        }
-    }
-    return gpu_check(cudaStreamSynchronize(model->stream), "copying the parameters", error);
-}
-
-int gpu_model_set(gpu_model_t *model, const float *parameters, mlp_error_t *error)
-{
-    if (copy_parameters(model, (float *)parameters, cudaMemcpyHostToDevice, error) != 0)
+    int64_t count = (int64_t)layer->inputs * layer->outputs;
+    float deviation = sqrtf(2.0f / (float)layer->inputs);
+    for (int64_t i = 0; i < count; i++)
+        host[i] = deviation * random_normal(random);
+    if (gpu_check(cudaMemcpyAsync(scratch, host, (size_t)count * sizeof *host,
+                                  cudaMemcpyHostToDevice, model->stream),
+                  "copying weights", error) != 0)
         return -1;
-    if (model->type != GPU_F32)
-        gpu_convert(model->type, model->working, model->parameters, model->parameter_count,
-                    model->stream);
-    return gpu_check(cudaGetLastError(), "converting the parameters", error);
+    gpu_convert(model->type, layer->weight, scratch, count, model->stream);
+    return gpu_check(cudaStreamSynchronize(model->stream), "converting weights", error);
 }
 
-int gpu_model_get(gpu_model_t *model, float *parameters, mlp_error_t *error)
+int gpu_model_initialize(gpu_model_t *model, uint64_t seed, mlp_error_t *error)
 {
-    return copy_parameters(model, parameters, cudaMemcpyDeviceToHost, error);
+    random_stream_t random = random_begin(seed, RANDOM_WEIGHTS);
+    int status = 0;
+    for (int i = 0; i < model->layer_count && status == 0; i++) {
+        const gpu_layer_t *layer = &model->layers[i];
+        size_t bytes = (size_t)layer->inputs * (size_t)layer->outputs * sizeof(float);
+        float *host = malloc(bytes), *scratch = NULL;
+        status = host ? allocate((void **)&scratch, bytes, error)
+                      : mlp_fail(error, "no memory for a layer's weights");
+        if (status == 0)
+            status = initialize_layer(model, layer, &random, host, scratch, error);
+        cudaFree(scratch);
+        free(host);
+    }
+    return status; /* biases are 0 */
+}
+
+int gpu_model_checksum(gpu_model_t *model, uint64_t *sum, mlp_error_t *error)
+{
+    int status = gpu_check(cudaStreamSynchronize(model->stream), "the last step", error);
+    for (int i = 0; i < 2 * model->layer_count && status == 0; i++) {
+        const gpu_layer_t *layer = &model->layers[i / 2];
+        size_t bytes = (size_t)layer->outputs * model->element;
+        bytes *= i % 2 ? 1 : (size_t)layer->inputs;
+        void *host = malloc(bytes);
+        status = host ? gpu_check(cudaMemcpy(host, i % 2 ? layer->bias : layer->weight, bytes,
+                                             cudaMemcpyDeviceToHost),
+                                  "copying parameters", error)
+                      : mlp_fail(error, "no memory for a layer's parameters");
+        if (status == 0)
+            *sum = checksum_bytes(*sum, host, bytes);
+        free(host);
+    }
+    return status;
 }
 
 int gpu_samples_create(const samples_t *samples, gpu_samples_t *out, mlp_error_t *error)
@@ -372,8 +374,7 @@ int gpu_model_forward(gpu_model_t *model, int rows, mlp_error_t *error)
         return -1;
     for (int i = 0; i < model->layer_count; i++) {
         gpu_layer_t *layer = &model->layers[i];
-        if (multiply(model, &layer->forward, at(model, model->working, layer->offset), input,
-                     layer->output, error) != 0)
+        if (multiply(model, &layer->forward, layer->weight, input, layer->output, error) != 0)
             return -1;
         input = layer->output;
     }
@@ -393,17 +394,13 @@ int gpu_model_backward(gpu_model_t *model, int index, int rows, mlp_error_t *err
     int is_last = index == model->layer_count - 1;
     void *delta = is_last ? layer->output : model->deltas[index % 2];
     const void *input = index > 0 ? model->layers[index - 1].output : model->inputs;
-    if (rows == 0)
-        return gpu_check(cudaMemsetAsync(at(model, model->gradients, layer->offset), 0,
-                                         (size_t)layer->count * model->element, model->stream),
-                         "cudaMemsetAsync", error);
-    if (multiply(model, &layer->by_weight, delta, input, at(model, model->gradients, layer->offset),
-                 error) != 0)
+    if (plan(model, rows, error) != 0 ||
+        multiply(model, &layer->by_weight, delta, input, layer->weight_gradient, error) != 0)
         return -1;
     if (index == 0)
         return 0;
-    return multiply(model, &layer->by_input, at(model, model->working, layer->offset), delta,
-                    model->deltas[(index - 1) % 2], error);
+    return multiply(model, &layer->by_input, layer->weight, delta, model->deltas[(index - 1) % 2],
+                    error);
 }
 
 /* Copies an array of `rows` numbers of 4 bytes to the host, and clears it. */

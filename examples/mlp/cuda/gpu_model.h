@@ -15,7 +15,7 @@
 typedef enum gpu_precision {
     GPU_PRECISION_F32 = 0,
     GPU_PRECISION_TF32 = 1, /* fp32, but products of 10 bits of mantissa */
-    GPU_PRECISION_BF16 = 2  /* bf16, with parameters and momenta in fp32 besides */
+    GPU_PRECISION_BF16 = 2  /* bf16; the optimizer keeps parameters and momenta in fp32 */
 } gpu_precision_t;
 
 /* A product with the algorithm that cuBLASLt proposes for it. */
@@ -28,10 +28,10 @@ typedef struct gpu_product {
 /* One layer. Matrices are row after row, as the CPU's. */
 typedef struct gpu_layer {
     int inputs, outputs;
-    int64_t offset, count; /* of weight and bias, behind each other, in all parameters */
-    int64_t bias_offset;   /* from `offset` on */
-    void *output;          /* rows x outputs; backward it becomes the loss's gradient by it */
-    void *mask;            /* of ReLU: a bit an output */
+    /* The library's, set by whoever declares them, before the first product. */
+    void *weight, *bias, *weight_gradient, *bias_gradient;
+    void *output; /* rows x outputs; backward it becomes the loss's gradient by it */
+    void *mask;   /* of ReLU: a bit an output */
     gpu_product_t forward, by_weight, by_input;
 } gpu_layer_t;
 
@@ -44,27 +44,24 @@ typedef struct gpu_model {
     void *workspace;
     int layer_count, capacity, rows; /* rows: that the products are planned for */
     gpu_layer_t *layers;
-    int64_t parameter_count; /* with what lies between layers, which stays 0 */
-    float *parameters, *velocity;
-    void *working;   /* the parameters in `type`: `parameters` themselves in fp32 */
-    void *gradients; /* from dtrain_mem_alloc */
-    void *inputs;    /* rows x inputs of the first layer */
+    int64_t parameter_count;
+    void *inputs; /* rows x inputs of the first layer */
     void *deltas[2];
     uint8_t *labels;
     int64_t *numbers; /* of the samples of a batch */
     float *losses;
     int *correct;
-    float *rate;
 } gpu_model_t;
 
-/* After dtrain_init. Parameters are 0. */
+/* Everything but parameters and gradients. */
 int gpu_model_create(const int *sizes, int count, int capacity, gpu_precision_t precision,
                      gpu_model_t *out, mlp_error_t *error);
 void gpu_model_free(gpu_model_t *model);
 
-/* Host arrays, laid out as the CPU's model: each layer's weights and biases behind each other. */
-int gpu_model_set(gpu_model_t *model, const float *parameters, mlp_error_t *error);
-int gpu_model_get(gpu_model_t *model, float *parameters, mlp_error_t *error);
+/* Fills the weights in as the model on the CPU does, so that both begin alike. */
+int gpu_model_initialize(gpu_model_t *model, uint64_t seed, mlp_error_t *error);
+/* Goes on with *sum over all parameters, as they are on the GPU. */
+int gpu_model_checksum(gpu_model_t *model, uint64_t *sum, mlp_error_t *error);
 
 /* A set of samples as it is, in device memory. */
 typedef struct gpu_samples {

@@ -1,0 +1,103 @@
+#include "gpu_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int parse_precision(const char *text, gpu_precision_t *out, mlp_error_t *error)
+{
+    static const char *const names[] = {"fp32", "tf32", "bf16"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *out = (gpu_precision_t)i;
+            return 0;
+        }
+    }
+    return mlp_fail(error, "--precision: '%s' is not fp32, tf32 or bf16", text);
+}
+
+static int parse_peak(const char *text, double *out, mlp_error_t *error)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && *end == '\0' && *out > 0)
+        return 0;
+    return mlp_fail(error, "--peak: '%s' is not a number above 0", text);
+}
+
+int gpu_options_parse(int argc, char **argv, options_t *options, gpu_options_t *gpu,
+                      mlp_error_t *error)
+{
+    char **rest = calloc((size_t)argc + 1, sizeof *rest);
+    int count = 0, status = 0;
+    if (!rest)
+        return mlp_fail(error, "no memory for the options");
+    gpu->precision = GPU_PRECISION_TF32;
+    for (int i = 0; i < argc && status == 0; i++) {
+        if (strcmp(argv[i], "--graph") == 0)
+            gpu->graph = 1;
+        else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
+            status = parse_precision(argv[++i], &gpu->precision, error);
+        else if (strcmp(argv[i], "--peak") == 0 && i + 1 < argc)
+            status = parse_peak(argv[++i], &gpu->peak, error);
+        else
+            rest[count++] = argv[i];
+    }
+    if (status == 0)
+        status = options_parse(count, rest, options, error);
+    free(rest); /* what the options point to is argv's */
+    if (status == 0 && options->codec)
+        return mlp_fail(error, "--codec: codecs are for host memory");
+    return status;
+}
+
+void gpu_options_print_help(const char *program)
+{
+    options_print_help(stdout, program);
+    printf("\nOn a GPU besides:\n"
+           "  --precision P         fp32, tf32 (the default), or bf16 with parameters in fp32 too\n"
+           "  --graph               what a step computes is a CUDA graph\n"
+           "  --peak TFLOPS         of the GPU at this precision, for the share that is reached\n");
+}
+
+/* Dense, as the makers state them, of the largest GPU of a generation; 0: not known. */
+static double known_peak(gpu_precision_t precision)
+{
+    static const struct {
+        int major, minor;
+        double tflops[3]; /* fp32, tf32, bf16 */
+    } known[] = {{8, 0, {19.5, 156, 312}}, {9, 0, {67, 495, 989}}, {10, 0, {75, 1100, 2250}}};
+    struct cudaDeviceProp properties;
+    int device;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaGetDeviceProperties(&properties, device) != cudaSuccess)
+        return 0;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].major == properties.major && known[i].minor == properties.minor)
+            return known[i].tflops[precision];
+    }
+    return 0;
+}
+
+/* Products alone: one forward and two backward, but for the first layer's input. */
+void gpu_print_rate(const options_t *options, const gpu_options_t *gpu, const gpu_model_t *model,
+                    int ranks, const timing_t *timing)
+{
+    const int *layers = options->layers;
+    double flops = 0;
+    for (int i = 0; i + 1 < options->layer_count; i++)
+        flops += (i == 0 ? 4.0 : 6.0) * layers[i] * layers[i + 1];
+    double tflops = flops * (double)timing->samples / timing->total / ranks / 1e12;
+    double peak = gpu->peak > 0 ? gpu->peak : known_peak(gpu->precision);
+    double bytes = (double)model->parameter_count * (double)model->element;
+    printf("%.1f TFLOP/s a GPU", tflops);
+    if (peak > 0)
+        printf(", %.1f%% of %.0f", 100 * tflops / peak, peak);
+    printf("; %.0f samples/s a GPU", (double)timing->samples / timing->total / ranks);
+    if (timing->comm > 0 && ranks > 1)
+        printf("; %.1f MB of gradients a step, bus %.2f GB/s, %.0f%% of it overlapped", bytes / 1e6,
+               bytes * (double)timing->steps * 2 * (ranks - 1) / ranks / timing->comm / 1e9,
+               100 * (1 - timing->exposed / timing->comm));
+    printf("\n");
+    fflush(stdout);
+}
