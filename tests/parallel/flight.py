@@ -65,8 +65,10 @@ def main():
         print("skipped: this launcher ends the other ranks at once when one goes down")
         sys.exit(77)
     with tempfile.TemporaryDirectory(prefix="dtrain-flight-") as folder:
-        subprocess.run([launch, flavor, launcher, ranks, program, how, folder], check=how in ("call", "signal"),
-                       timeout=50)
+        # By default mpirun ends the others when the first leaves, also one that is writing.
+        environment = {**os.environ, "OMPI_MCA_orte_enable_recovery": "1"}
+        subprocess.run([launch, flavor, launcher, ranks, program, how, folder], env=environment,
+                       check=how in ("call", "signal"), timeout=50)
         paths = glob.glob(os.path.join(folder, "*.jsonl"))
         check(len(paths) == 1, f"{len(paths)} files in {os.listdir(folder)}")
         check_dump(read(paths[0]), size, how)
