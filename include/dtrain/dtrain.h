@@ -1311,7 +1311,8 @@ DTRAIN_API dtrain_status_t dtrain_broadcast_params(const dtrain_param_t *params,
  *
  * A call by a rank that is no member is INVALID_ARGUMENT there, and fails the operation of that
  * name on the members: the ranks disagree on who they are. A call on a set that does not exist
- * (any more) is INVALID_ARGUMENT, and meets the other ranks' calls of that name on the world.
+ * (any more) is INVALID_ARGUMENT, and meets the other ranks' calls of that name on the world, or
+ * else on the first set on which they wait for this rank.
  *
  * Process sets that exist from dtrain_init on: process_sets in dtrain_config_t.
  */

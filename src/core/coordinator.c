@@ -141,6 +141,12 @@ static void put_request(dt_buffer_t *message, const dt_operation_t *operation)
                             .signature = operation->signature,
                             .stamp = operation->stamp};
     dt_buffer_t definition = {0};
+    char key[DT_KEY_MAX + 1];
+    if (operation->is_stray) {
+        request.name_length =
+            dt_pset_key(DT_PSET_NONE, operation->name->text, operation->name->length, key);
+        request.name = key;
+    }
     if (operation->is_refused) {
         request.status = operation->status;
         request.text = operation->error ? operation->error : "";
@@ -155,19 +161,26 @@ static void put_request(dt_buffer_t *message, const dt_operation_t *operation)
     dt_buffer_free(&definition);
 }
 
-/* Writes requests for those operations from `first` on that have none. */
-static void put_requests(dt_buffer_t *message, const dt_operation_t *first)
+/* Writes requests for those operations from `first` on that have no id, or for all. */
+static void put_requests(dt_buffer_t *message, const dt_operation_t *first, int puts_all)
 {
     size_t count_at = message->length;
     uint32_t count = 0;
     dt_put_u32(message, 0);
     for (const dt_operation_t *operation = first; operation; operation = operation->next) {
-        if (operation->id != DT_ID_NONE)
+        if (operation->id != DT_ID_NONE && !puts_all)
             continue;
         put_request(message, operation);
         count++;
     }
     dt_patch_u32(message, count_at, count);
+}
+
+static int has_stray(const dt_operation_t *first)
+{
+    while (first && !first->is_stray)
+        first = first->next;
+    return first != NULL;
 }
 
 static int is_on_world(const dt_operation_t *operation)
@@ -198,9 +211,11 @@ static dtrain_status_t take_submissions(dt_runtime_t *runtime, int64_t now_ns, i
     }
     dt_buffer_clear(&runtime->message);
     dt_put_header(&runtime->message, DT_MESSAGE_REPORT);
-    put_bits(&runtime->message, first);
-    put_stamped(&runtime->message, first);
-    put_requests(&runtime->message, first);
+    /* Whether a call on no set was before another one of the name is told by their order alone. */
+    int has_order = has_stray(first);
+    put_bits(&runtime->message, has_order ? NULL : first);
+    put_stamped(&runtime->message, has_order ? NULL : first);
+    put_requests(&runtime->message, first, has_order);
     dt_put_u32(&runtime->message, 0); /* withdrawals */
     dt_fault_point(DT_FAULT_NEGOTIATE);
     return send_to_root(runtime, now_ns);

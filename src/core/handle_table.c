@@ -130,7 +130,8 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
     dt_operation_t *operation = &slot->operation;
     atomic_store_explicit(&operation->status, DTRAIN_IN_PROGRESS, memory_order_relaxed);
-    operation->is_refused = operation->is_agreed = operation->is_withdrawn = 0;
+    operation->is_refused = operation->is_stray = operation->is_agreed = operation->is_withdrawn =
+        0;
     operation->is_bystander = 0;
     operation->flight = 0;
     operation->callback = NULL;

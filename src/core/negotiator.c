@@ -102,6 +102,7 @@ static void take_late(dt_tally_t *tally)
 static dtrain_status_t mark(dt_negotiator_t *negotiator, dt_tally_t *tally, int rank,
                             int64_t now_ns)
 {
+    dt_stray_supersede(tally, rank);
     if (tally->ready.count == 0) {
         tally->since_ns = now_ns;
         tally->warn_ns = 0;
@@ -121,7 +122,8 @@ static dtrain_status_t mark(dt_negotiator_t *negotiator, dt_tally_t *tally, int 
         dt_negotiator_fail(negotiator, tally, DTRAIN_ERR_INVALID_ARGUMENT, text);
         return DTRAIN_OK;
     }
-    return dt_negotiator_judge(negotiator, tally);
+    dtrain_status_t status = dt_negotiator_judge(negotiator, tally);
+    return status == DTRAIN_OK ? dt_stray_match(negotiator, tally, rank) : status;
 }
 
 /* A rank joins a set: what waits on it for this rank alone goes on. */
@@ -233,13 +235,17 @@ static dtrain_status_t take_wish(dt_tally_t *tally, int rank, const dt_request_t
 static dtrain_status_t take_request(dt_negotiator_t *negotiator, int rank,
                                     const dt_request_t *request, int64_t now_ns)
 {
-    dt_tally_t *tally = find_tally(negotiator, request->name, request->name_length);
+    size_t length = request->name_length;
+    const char *stray = dt_stray_name(request, &length);
+    dt_tally_t *tally = find_tally(negotiator, stray ? stray : request->name, length);
     if (!tally)
         return dt_negotiator_no_memory();
     dtrain_status_t status = DTRAIN_OK;
     if (request->status != DTRAIN_OK)
         take_refusal(tally, rank, request);
-    else
+    if (stray)
+        status = dt_stray_note(negotiator, tally, rank);
+    else if (request->status == DTRAIN_OK)
         status = take_wish(tally, rank, request);
     if (status == DTRAIN_OK && tally->is_join && request->status == DTRAIN_OK && !tally->is_lost)
         status = take_join(negotiator, tally, rank);

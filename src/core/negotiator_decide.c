@@ -11,6 +11,7 @@ static void decide(dt_negotiator_t *negotiator, dt_tally_t *tally)
         return;
     tally->is_decided = 1;
     tally->is_held = 0;
+    dt_stray_end(negotiator, tally);
     /* Whatever is decided from here on finds that nobody has joined. */
     if (tally->is_join) {
         tally->last_joined = tally->set->last_joined;
@@ -145,6 +146,7 @@ static dtrain_status_t complete(dt_negotiator_t *negotiator, dt_tally_t *tally)
     dtrain_status_t status = note_absent(negotiator, tally);
     if (status != DTRAIN_OK)
         return status;
+    dt_stray_apply(tally);
     dt_tally_ready(tally, &first, &second);
     if (first && !second && first->signature.group && tally->status == DTRAIN_OK)
         return hold(negotiator, tally, &first->signature);

@@ -1,7 +1,8 @@
 /*
  * negotiator_state.h - the negotiator from inside, for its files: negotiator.c takes in reports,
- * negotiator_decide.c finds out what can be decided, negotiator_verdict.c tells it,
- * negotiator_text.c puts into words what went wrong.
+ * negotiator_decide.c finds out what can be decided, negotiator_stray.c finds who waits for a call
+ * on no set, negotiator_verdict.c tells what was decided, negotiator_text.c puts into words what
+ * went wrong.
  */
 #ifndef DT_CORE_NEGOTIATOR_STATE_H
 #define DT_CORE_NEGOTIATOR_STATE_H
@@ -51,6 +52,7 @@ struct dt_negotiator {
     dt_tally_list_t settled; /* for the next verdicts, in order */
     uint64_t num_settled;
     int has_priorities;             /* of a settled one, at some time */
+    int num_strays;                 /* refusals of calls on no set that nobody was given */
     dt_rank_set_t gone;             /* ranks that said BYE */
     dt_rank_set_t some;             /* scratch */
     dt_silent_fn_t describe_silent; /* or NULL */
@@ -78,5 +80,24 @@ const char *dt_negotiator_describe_missing(dt_negotiator_t *negotiator, const dt
                                            char *text, size_t cap);
 
 dtrain_status_t dt_negotiator_no_memory(void);
+
+/* The bare name of a refused call on no set, and its length; NULL: the request is none. */
+const char *dt_stray_name(const dt_request_t *request, size_t *length);
+
+/* Notes a rank's refused call in the tally of its bare name, before it is marked there. */
+dtrain_status_t dt_stray_note(dt_negotiator_t *negotiator, dt_tally_t *tally, int rank);
+
+/* The rank reports what a refusal was taken for: it counts in its place. */
+void dt_stray_supersede(dt_tally_t *tally, int rank);
+
+/* After a rank was marked: gives a refusal to a tally that waits for its rank, if the tally is one
+ * of the two and there is the other. */
+dtrain_status_t dt_stray_match(dt_negotiator_t *negotiator, dt_tally_t *tally, int rank);
+
+/* The tally is complete: it fails with the refusal that it was given, if any. */
+void dt_stray_apply(dt_tally_t *tally);
+
+/* The tally is decided. */
+void dt_stray_end(dt_negotiator_t *negotiator, dt_tally_t *tally);
 
 #endif

@@ -31,6 +31,7 @@ typedef struct dt_operation {
     _Atomic dtrain_status_t status; /* [done]; for a refused call, why, from the start */
     char *error;                    /* [done] its text, or NULL; ditto */
     int is_refused;   /* the call failed; it only tells the other ranks, and has no user */
+    int is_stray;     /* refused, since its process set does not exist */
     int is_bystander; /* two other ranks' transfer: no user, no name, no data */
     dtrain_callback_fn_t callback; /* [const] from submit on */
     void *user;                    /* ditto */

@@ -18,6 +18,9 @@
 #define DT_NAME_STOP "dtrain.stop"   /* agree.h */
 #define DT_NAME_EQUAL "dtrain.equal" /* ditto */
 
+/* The set of refused calls on a set that does not exist, in reports. */
+#define DT_PSET_NONE INT32_MAX
+
 /* Bytes of the longest key. */
 #define DT_KEY_MAX (DTRAIN_NAME_MAX + 32)
 

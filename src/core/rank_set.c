@@ -44,6 +44,14 @@ int dt_rank_set_add(dt_rank_set_t *set, int rank)
     return 1;
 }
 
+void dt_rank_set_remove(dt_rank_set_t *set, int rank)
+{
+    if (!dt_rank_set_has(set, rank))
+        return;
+    set->bits[rank / 64] &= ~(UINT64_C(1) << (rank % 64));
+    set->count--;
+}
+
 void dt_rank_set_unite(dt_rank_set_t *set, const dt_rank_set_t *other)
 {
     set->count = 0;

@@ -17,6 +17,7 @@ void dt_rank_set_clear(dt_rank_set_t *set);
 int dt_rank_set_has(const dt_rank_set_t *set, int rank);
 /* 1 when the rank was not in it before. */
 int dt_rank_set_add(dt_rank_set_t *set, int rank);
+void dt_rank_set_remove(dt_rank_set_t *set, int rank);
 
 /* Adds those of a set of the same size. */
 void dt_rank_set_unite(dt_rank_set_t *set, const dt_rank_set_t *other);

@@ -240,13 +240,14 @@ static dtrain_status_t add_context(const call_t *call, dtrain_status_t status)
 
 /* Finds the process set that the call is on, and sees that this rank may call on it. A call from
  * outside is told to the members, who disagree with this rank on who they are; one on no set at
- * all to those who wait for it in the world, where most such slips are made. */
+ * all to those who wait for the name in the world, or else in another set. */
 static dtrain_status_t enter_set(dt_runtime_t *runtime, call_t *call, dt_operation_t *operation)
 {
     dt_pset_t *set;
     dtrain_status_t status = dt_pset_enter(&runtime->psets, call->options->pset, &set);
     if (status != DTRAIN_OK) {
         call->length = dt_pset_key(DTRAIN_PSET_WORLD, call->name, call->name_length, call->key);
+        operation->is_stray = 1;
         return add_context(call, status);
     }
     operation->set = set;

@@ -41,6 +41,8 @@ void dt_tally_free(dt_tally_t *tally)
     dt_free(tally->variants);
     dt_rank_set_free(&tally->ready);
     dt_rank_set_free(&tally->absent);
+    dt_rank_set_free(&tally->strays);
+    dt_free(tally->stray_text);
     dt_free(tally->text);
     dt_free(tally->name);
     dt_free(tally);

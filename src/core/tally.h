@@ -33,6 +33,9 @@ typedef struct dt_tally {
     int last_joined;        /* is_join, as decided */
     dt_variant_t *variants; /* in the order of arrival; cached ones stay between operations */
     int num_variants;
+    dt_rank_set_t strays; /* ready by a call on no set (negotiator_stray.c); no bits: never used */
+    dtrain_status_t stray_status; /* of such a call, and its text */
+    char *stray_text;
     int refused_by;         /* a rank whose call was refused; -1: none */
     dtrain_status_t status; /* when not OK: the operation fails with it, ready or not */
     char *text;

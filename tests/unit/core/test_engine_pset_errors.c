@@ -166,6 +166,7 @@ static void wrong_sets(engine_rank_t *self)
         ENGINE_STATUS(self, engine_do(self, &op), DTRAIN_ERR_INVALID_ARGUMENT);
         ENGINE_TEXT(self, dt_last_error(), "there is no process set");
     }
+    engine_check_works(self, "x"); /* behind all that was refused */
     /* A root outside the set, on one rank. */
     op.pset = pset;
     op.kind = DT_KIND_BROADCAST;

@@ -38,6 +38,11 @@ static void test_rank_set_counts_each_rank_once(void **state)
             assert_int_equal(dt_rank_set_has(&set, rank), 1);
             assert_int_equal(set.count, rank + 1);
         }
+        dt_rank_set_remove(&set, size - 1);
+        dt_rank_set_remove(&set, size - 1);
+        assert_int_equal(dt_rank_set_has(&set, size - 1), 0);
+        assert_int_equal(set.count, size - 1);
+        assert_int_equal(dt_rank_set_add(&set, size - 1), 1);
         dt_rank_set_clear(&set);
         assert_int_equal(set.count, 0);
         for (int rank = 0; rank < size; rank++)
