@@ -8,6 +8,8 @@ the optimizer is SGD. Modes:
   alone      one process, nothing to reduce
   dtrain     dtrain.torch.DistributedOptimizer
   views      the same with gradients in the library's memory
+  library    dtrain.torch.Optimizer: gradients, parameters and update in the library
+  sharded    the same, each rank updating its half
   ddp        torch.nn.parallel.DistributedDataParallel on Gloo, with gradient_as_bucket_view
   ddp-hook   the same with dtrain.torch.ddp.allreduce_hook
   horovod    Horovod's DistributedOptimizer, of build/peers/python (tests/bench/peers.sh)
@@ -24,7 +26,7 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-MODES = ["alone", "dtrain", "views", "ddp", "ddp-hook", "horovod"]
+MODES = ["alone", "dtrain", "views", "library", "sharded", "ddp", "ddp-hook", "horovod"]
 HOROVOD = os.path.join(ROOT, "build/peers/python/bin/python")
 WARM_UP = 5
 
@@ -39,6 +41,13 @@ def wrap(mode, model, optimizer, torch):
         optimizer = dt.DistributedOptimizer(optimizer, model.named_parameters(),
                                             gradients_as_views=mode == "views")
         dt.broadcast_parameters(model.state_dict())
+        return model, optimizer, dt.rank()
+    if mode in ("library", "sharded"):
+        import dtrain.torch as dt
+        dt.init()
+        optimizer = dt.Optimizer(model.named_parameters(), "sgd", lr=0.01,
+                                 sharded=mode == "sharded")
+        optimizer.broadcast(0)
         return model, optimizer, dt.rank()
     if mode == "horovod":
         import horovod.torch as hvd

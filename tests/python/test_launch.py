@@ -49,6 +49,15 @@ class Run(unittest.TestCase):
         with self.assertRaises(dtrain.RunError):
             dtrain.run(test_launch.ends_early, np=2)
 
+    def test_function_of_main_without_cloudpickle_is_told_so_at_once(self):
+        program = ("import sys; sys.modules['cloudpickle'] = None; import dtrain\n"
+                   "def function(): pass\n"
+                   "try:\n    dtrain.run(function, np=2)\n"
+                   "except ModuleNotFoundError as error:\n    print(error)\n")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              check=False)
+        self.assertIn("pip install cloudpickle", done.stdout, done.stderr)
+
     def test_function_of_main(self):
         if subprocess.run([sys.executable, "-c", "import cloudpickle"], check=False).returncode:
             self.skipTest("no cloudpickle (Debian: python3-cloudpickle)")

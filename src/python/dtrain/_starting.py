@@ -96,8 +96,8 @@ class Framework:
         x = self.accept(x)
         result = place(x)
         target = self.writable(result) if result is not None else None
-        return Part(_submit.tensor(name, self.readable(x), target), (x, result),
-                    lambda handle: result)
+        source = target if result is x else self.readable(x)
+        return Part(_submit.tensor(name, source, target), (x, result), lambda handle: result)
 
     def gathered(self, name: str, x: Any, out: Any = None) -> Part:
         """One whose result has as many rows as come. They go to the start of `out`, or to a new

@@ -1,6 +1,7 @@
 """Running a function on several ranks from one program, as from a notebook."""
 from __future__ import annotations
 
+import importlib.util
 import os
 import pickle
 import shutil
@@ -52,6 +53,10 @@ def run(function: Callable[..., Any], args: Sequence[Any] = (),
 
     RunError when the function raises on a rank, or a rank ends otherwise.
     """
+    if (getattr(function, "__module__", None) == "__main__"
+            and not importlib.util.find_spec("cloudpickle")):
+        raise ModuleNotFoundError("dtrain.run: for a function of a notebook or of __main__ the "
+                                  "package cloudpickle is needed (pip install cloudpickle)")
     with tempfile.TemporaryDirectory(prefix="dtrain-run-") as folder:
         with open(os.path.join(folder, "call"), "wb") as file:
             file.write(dumps((function, tuple(args), kwargs or {})))
