@@ -179,7 +179,7 @@ dtrain_status_t dt_grad_trail_late(const dt_grad_work_t *work)
 {
     int64_t rounds = work->set->rounds;
     const dt_grad_outcome_t *late = &work->outcomes[(rounds + 1) % 2];
-    return rounds > 0 && late->status != DTRAIN_OK ? error_of(late) : DTRAIN_OK;
+    return rounds > 0 && late->status != DTRAIN_OK && !late->is_told ? error_of(late) : DTRAIN_OK;
 }
 
 dtrain_status_t dt_grad_trail_follow(dt_grad_work_t *work)

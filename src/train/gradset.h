@@ -47,6 +47,7 @@ typedef struct dt_grad_outcome {
     dtrain_status_t status;
     uint32_t furthest; /* failed: the step of the rank that was furthest; 0: not known */
     char *error;       /* or NULL */
+    int is_told;       /* [waiter] its round's wait has returned it */
 } dt_grad_outcome_t;
 
 /* A run on its way. */

@@ -73,6 +73,7 @@ void dt_gradset_reset(dtrain_gradset_t *set)
         atomic_store_explicit(&work->missing, set->plan.runs[i].num_slices, memory_order_relaxed);
         outcome->status = DTRAIN_OK;
         outcome->furthest = 0;
+        outcome->is_told = 0;
         dt_free(outcome->error);
         outcome->error = NULL;
         if (work->trail)

@@ -279,9 +279,10 @@ static dtrain_status_t wait_for_end(dt_grad_work_t *work)
         if (!is_run_done(work))
             return dt_stranded_error(set->runtime);
     }
-    const dt_grad_outcome_t *outcome = &work->outcomes[set->rounds % 2];
+    dt_grad_outcome_t *outcome = &work->outcomes[set->rounds % 2];
     if (outcome->status == DTRAIN_OK)
         return DTRAIN_OK;
+    outcome->is_told = 1;
     return dt_fail(outcome->status, "%s", outcome->error ? outcome->error : "");
 }
 

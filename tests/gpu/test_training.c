@@ -417,6 +417,40 @@ static void test_missing_and_passes(void)
     CHECK_OK(dtrain_mem_free(memory));
 }
 
+static dtrain_status_t brief_step(dtrain_gradset_t *set, int passes, float value)
+{
+    void *x, *y;
+    CHECK_OK(dtrain_gradset_buffer(set, 0, &x));
+    CHECK_OK(dtrain_gradset_buffer(set, 1, &y));
+    write_all(x, value);
+    write_all(y, value);
+    for (int pass = 0; pass < passes; pass++) {
+        CHECK_OK(dtrain_gradset_ready(set, 1, NULL));
+        CHECK_OK(dtrain_gradset_ready(set, 0, NULL));
+    }
+    dtrain_status_t status = dtrain_gradset_stream_wait(set, NULL);
+    CHECK(status != DTRAIN_OK ||
+          (all_are(x, value * (float)size) && all_are(y, value * (float)size)));
+    return status;
+}
+
+/* What differs between ranks is an error on all, and the next step is right. */
+static void test_steps_that_differ(void)
+{
+    dtrain_gradset_t *set = make_set(DTRAIN_DEVICE_CUDA, NULL, DTRAIN_OK);
+    CHECK_OK(brief_step(set, 1, 1));
+    CHECK_OK(brief_step(set, 1, 2));
+    if (rank == 0)
+        CHECK_OK(dtrain_gradset_set_accumulation(set, 2));
+    dtrain_status_t status = brief_step(set, rank == 0 ? 2 : 1, 3);
+    CHECK(size == 1 ? status == DTRAIN_OK : status < 0);
+    if (rank == 0)
+        CHECK_OK(dtrain_gradset_set_accumulation(set, 1));
+    CHECK_OK(brief_step(set, 1, 4));
+    CHECK_OK(brief_step(set, 1, 5));
+    CHECK_OK(dtrain_gradset_destroy(set));
+}
+
 static void test_refused(void)
 {
     float host[1000];
@@ -454,6 +488,7 @@ int main(void)
     test_rules();
     test_saves();
     test_missing_and_passes();
+    test_steps_that_differ();
     test_refused();
     training_t training;
     const way_t way = {.device = DTRAIN_DEVICE_CUDA, .rule = DTRAIN_RULE_ADAM, .bad_step = -1};
