@@ -44,10 +44,12 @@ class BuildWithLibrary(build_py):
         subprocess.run(["cmake", "-S", native_root(), "-B", build, "-DDTRAIN_TESTS=OFF",
                         "-DDTRAIN_EXAMPLES=OFF"] + shlex.split(os.environ.get("CMAKE_ARGS", "")),
                        check=True)
-        subprocess.run(["cmake", "--build", build, "--target", "dtrain", "--parallel",
+        subprocess.run(["cmake", "--build", build, "--target", "dtrain_libraries", "--parallel",
                         str(os.cpu_count())], check=True)
-        shutil.copyfile(os.path.join(build, "lib/libdtrain.so"),
-                        os.path.join(self.build_lib, "dtrain/libdtrain.so"))
+        for name in ("libdtrain.so", "libdtrain_nccl.so"):  # the second where nvcc was found
+            if os.path.exists(os.path.join(build, "lib", name)):
+                shutil.copyfile(os.path.join(build, "lib", name),
+                                os.path.join(self.build_lib, "dtrain", name))
 
 
 class SourceWithLibrary(sdist):

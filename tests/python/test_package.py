@@ -83,7 +83,10 @@ def main():
                      if name.endswith(".whl"))
         assert "-py3-none-linux" in wheel, wheel
         names = zipfile.ZipFile(wheel).namelist()
-        for wanted in ("libdtrain.so", "py.typed", "torch/operations.py",
+        libraries = ["libdtrain.so"]
+        if os.environ.get("HAS_NCCL") == "1":
+            libraries.append("libdtrain_nccl.so")
+        for wanted in (*libraries, "py.typed", "torch/operations.py",
                        "compat/horovod/torch/__init__.py", "compat/horovod/runner/util/threads.py"):
             assert f"dtrain/{wanted}" in names, f"{wanted} is not in {names}"
         venv = os.path.join(work, "venv")
