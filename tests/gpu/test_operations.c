@@ -310,6 +310,37 @@ static void test_transfers(void)
     CHECK_OK(dtrain_mem_free(memory));
 }
 
+/* Rank r brings r + 1 values to a gather, and gets as many as dtrain_scatter_async shares out. */
+static void test_gather_and_scatter(void)
+{
+    float host[64];
+    int root = size - 1;
+    int64_t count = rank + 1, all = 2 * size + 1;
+    dtrain_handle_t handle = 0;
+    for (int i = 0; i < 64; i++)
+        host[i] = (float)rank;
+    float *in = device_copy_of(host, sizeof host), *out = device_new(sizeof host);
+    dtrain_tensor_t tensor = device_tensor("gather", in, out, &count, DTRAIN_DTYPE_F32);
+    tensor.out_bytes = sizeof host;
+    CHECK_OK(finish(dtrain_gather_async(&tensor, root, NULL, &handle), &handle));
+    device_read(host, out, sizeof host);
+    for (int r = 0, at = 0; r < size && rank == root; r++) {
+        for (int i = 0; i <= r; i++)
+            CHECK(host[at++] == (float)r);
+    }
+    for (int i = 0; i < all; i++)
+        host[i] = (float)i;
+    device_write(in, host, sizeof host);
+    tensor = device_tensor("scatter", in, out, &all, DTRAIN_DTYPE_F32);
+    CHECK_OK(finish(dtrain_scatter_async(&tensor, root, NULL, &handle), &handle));
+    device_read(host, out, sizeof host);
+    /* The first rank has one more. */
+    CHECK(host[0] == (float)(rank == 0 ? 0 : 2 * rank + 1));
+    CHECK(host[1] == host[0] + 1 && (rank > 0 || host[2] == 2));
+    CHECK_OK(dtrain_mem_free(in));
+    CHECK_OK(dtrain_mem_free(out));
+}
+
 static void test_process_set(void)
 {
     int ranks[2] = {size - 1, 0};
@@ -441,6 +472,7 @@ int main(void)
     test_allgather();
     test_alltoall();
     test_transfers();
+    test_gather_and_scatter();
     test_process_set();
     test_join();
     test_stream();

@@ -1,0 +1,70 @@
+/* communicator.h - inside the stand-in for NCCL: a communicator, and an operation on it. */
+#ifndef STANDIN_COMMUNICATOR_H
+#define STANDIN_COMMUNICATOR_H
+
+#include <pthread.h>
+
+#include <nccl.h>
+
+#include "segment.h"
+#include "standin.h"
+
+#define POSTPONED_MAX 256
+#define TRANSFERS_MAX (2 * RANKS_MAX)
+
+typedef enum kind {
+    ALL_REDUCE = 1,
+    REDUCE = 2,
+    BROADCAST = 3,
+    ALL_GATHER = 4,
+    REDUCE_SCATTER = 5,
+    EXCHANGE = 6
+} kind_t;
+
+typedef struct transfer {
+    const char *from; /* NULL: it comes in */
+    char *to;
+    size_t bytes;
+    int peer;
+} transfer_t;
+
+typedef struct operation {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    call_t call;
+    const void *in;
+    void *out;
+    standin_fault_t fault;
+    int num_transfers;
+    transfer_t transfers[TRANSFERS_MAX];
+} operation_t;
+
+struct ncclComm {
+    segment_t *segment;
+    int rank, size;
+    int pid, fd; /* whose segment it is, until it is mapped */
+    _Atomic int is_ready, is_aborted;
+    _Atomic int num_running; /* operations in streams */
+    _Atomic ncclResult_t async;
+    _Atomic int polls_left;
+    pthread_t helper; /* of init or split */
+    int has_helper;
+    operation_t *postponed[POSTPONED_MAX]; /* the calling thread's */
+    int num_postponed;
+    struct split {
+        ncclComm_t parent;
+        int color, key;
+        ncclComm_t *result;
+    } split;
+};
+
+/* Keeps the text for ncclGetLastError; returns `result`. */
+ncclResult_t standin_fail(ncclResult_t result, const char *text);
+
+/* Until *aborted. */
+void standin_wait_forever(const _Atomic int *aborted);
+
+/* What a stream does of an operation_t. */
+void standin_run_operation(void *argument);
+
+#endif
