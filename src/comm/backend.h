@@ -124,6 +124,9 @@ typedef struct dt_backend_ops {
     void (*post)(dt_backend_t *backend, uint32_t slot, const void *in, size_t bytes);
     void (*take)(dt_backend_t *backend, uint32_t slot, const dt_reduction_t *reduction, void *out,
                  size_t count);
+    /* Instead of take: brings what each rank has posted, `bytes` of it, in rank order. NULL where
+     * post is. */
+    void (*collect)(dt_backend_t *backend, uint32_t slot, void *out, size_t bytes);
     /* On a device: a mark behind all of a task, once all of it is in a stream; NULL before. It is
      * the task's. */
     dt_mark_t *(*enqueued)(dt_backend_t *backend, dt_task_t *task);

@@ -216,6 +216,37 @@ static dtrain_status_t add_agreement(dt_executor_t *executor, dt_operation_t *co
     return bucket->staged ? DTRAIN_OK : no_memory();
 }
 
+/* A bucket for the sizes of operations, which then follow; `sizes` is taken over, and NULL when
+ * memory ran out. */
+static dtrain_status_t add_sizes(dt_executor_t *executor, dt_staged_t *sizes)
+{
+    dt_bucket_t *bucket = sizes ? new_bucket(executor, executor->waiting_last) : NULL;
+    if (bucket)
+        bucket->staged = sizes;
+    else if (sizes)
+        sizes->free(sizes);
+    return bucket ? DTRAIN_OK : no_memory();
+}
+
+/* Operations whose ranks bring rows of their own: those of which they have told, and the others,
+ * of which they tell together. */
+static dtrain_status_t add_unsized(dt_executor_t *executor, dt_operation_t **operations, int n)
+{
+    dtrain_status_t status = DTRAIN_OK;
+    int num_left = 0;
+    for (int i = 0; i < n && status == DTRAIN_OK; i++) {
+        dt_staged_t *sizes = operations[i]->sizes;
+        operations[i]->sizes = NULL;
+        if (sizes)
+            status = add_sizes(executor, sizes);
+        else
+            operations[num_left++] = operations[i];
+    }
+    if (status != DTRAIN_OK || num_left == 0)
+        return status;
+    return add_sizes(executor, dt_sizes_create(operations, num_left, executor->ranks));
+}
+
 dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *operations, int n)
 {
     if (reserve_scratch(executor, n))
@@ -231,13 +262,7 @@ dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *
             executor->fixed[num_fixed++] = operations[i];
     }
     dtrain_status_t status = add_fixed(executor, executor->fixed, num_fixed);
-    if (status != DTRAIN_OK || num_sized == 0)
-        return status;
-    dt_bucket_t *bucket = new_bucket(executor, executor->waiting_last);
-    if (!bucket)
-        return no_memory();
-    bucket->staged = dt_sizes_create(executor->sized, num_sized, executor->ranks);
-    return bucket->staged ? DTRAIN_OK : no_memory();
+    return status == DTRAIN_OK ? add_unsized(executor, executor->sized, num_sized) : status;
 }
 
 /* The sizes are known on all ranks: what can be done follows at once, each by itself. */
@@ -312,23 +337,59 @@ static int is_eager(const dt_executor_t *executor, const dt_operation_t *operati
            operation->bytes <= DT_EAGER_BYTES;
 }
 
+/* Of an operation with an id, bytes that a rank can tell of its sizes with the report; 0: it is not
+ * done. The same on all ranks. */
+static size_t told_bytes(const dt_executor_t *executor, const dt_operation_t *operation)
+{
+    uint8_t kind = operation->signature.kind;
+    int is_sized = kind == DT_KIND_ALLGATHER || kind == DT_KIND_GATHER || kind == DT_KIND_ALLTOALL;
+    if (!executor->backend->ops->collect || operation->id >= DT_EAGER_SLOTS || !is_sized ||
+        is_on_device(operation))
+        return 0;
+    size_t bytes = dt_sizes_told_bytes(operation, executor->ranks.size);
+    return bytes <= DT_EAGER_BYTES ? bytes : 0;
+}
+
 void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation)
 {
     dt_backend_t *backend = executor->backend;
-    if (is_eager(executor, operation))
+    int64_t words[DT_EAGER_BYTES / sizeof(int64_t)];
+    size_t bytes = told_bytes(executor, operation);
+    if (is_eager(executor, operation)) {
         backend->ops->post(backend, operation->id, operation->in, (size_t)operation->bytes);
+    } else if (bytes > 0) {
+        dt_sizes_tell(operation, executor->ranks, words);
+        backend->ops->post(backend, operation->id, words, bytes);
+    }
 }
 
-int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation)
+/* All ranks have told the operation's sizes. */
+static dtrain_status_t take_sizes(dt_executor_t *executor, dt_operation_t *operation, size_t bytes)
 {
     dt_backend_t *backend = executor->backend;
+    void *told;
+    operation->sizes = dt_sizes_create_told(operation, executor->ranks, &told);
+    if (!operation->sizes)
+        return no_memory();
+    backend->ops->collect(backend, operation->id, told, bytes);
+    return DTRAIN_OK;
+}
+
+dtrain_status_t dt_executor_take(dt_executor_t *executor, dt_operation_t *operation, int *is_done)
+{
+    dt_backend_t *backend = executor->backend;
+    size_t bytes = told_bytes(executor, operation);
+    *is_done = 0;
+    if (bytes > 0)
+        return take_sizes(executor, operation, bytes);
     if (!is_eager(executor, operation))
-        return 0;
+        return DTRAIN_OK;
     dt_reduction_t reduction = dt_collective_reduction(operation);
     backend->ops->take(backend, operation->id, &reduction, operation->out,
                        (size_t)operation->count);
     executor->done(executor->context, &operation, 1);
-    return 1;
+    *is_done = 1;
+    return DTRAIN_OK;
 }
 
 /* Whether a bucket needs no collective at all. */

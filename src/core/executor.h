@@ -71,11 +71,12 @@ void dt_executor_free(dt_executor_t *executor);
 
 /*
  * Short operations with an id need no collective: their input is laid out for the other ranks with
- * the report (post), and reduced as soon as all ranks have agreed by that id (take: 1, and it is
- * done; 0 when the operation is not of that kind).
+ * the report (post), and reduced as soon as all ranks have agreed by that id (take: *is_done 1; 0
+ * when the operation is not of that kind). Others tell their sizes in this way, which spares one.
+ * OUT_OF_MEMORY: as from dt_executor_add.
  */
 void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation);
-int dt_executor_take(dt_executor_t *executor, dt_operation_t *operation);
+dtrain_status_t dt_executor_take(dt_executor_t *executor, dt_operation_t *operation, int *is_done);
 
 /* Plans operations that all ranks agreed on, in the agreed order. OUT_OF_MEMORY: the world cannot
  * go on, since the other ranks start them. */

@@ -138,6 +138,7 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     operation->name = NULL;
     operation->set = NULL;
     operation->change = NULL;
+    operation->sizes = NULL;
     operation->codec = NULL;
     operation->out_indices = NULL;
     operation->stand_in = NULL;

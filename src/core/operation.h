@@ -55,10 +55,11 @@ typedef struct dt_operation {
     dt_output_t *owned;
     int64_t out_rows; /* [done] first extent of the output, where the kind deals in rows */
     const int64_t
-        *out_indices;    /* [done] of a sparse output's rows, in `owned`; NULL: it is dense */
-    dt_sparse_t *sparse; /* of a sparse allreduce (sparse.h): owned; else NULL */
-    int64_t timeout_ns;  /* DT_NEVER: none */
-    dt_mark_t *ready;    /* of a tensor on a device: what its stream held when it was submitted */
+        *out_indices;        /* [done] of a sparse output's rows, in `owned`; NULL: it is dense */
+    struct dt_staged *sizes; /* [agreed] of which the ranks have told (sizes.h); else NULL */
+    dt_sparse_t *sparse;     /* of a sparse allreduce (sparse.h): owned; else NULL */
+    int64_t timeout_ns;      /* DT_NEVER: none */
+    dt_mark_t *ready; /* of a tensor on a device: what its stream held when it was submitted */
     /* [atomic] release: a mark behind all of it, held; NULL: not yet */
     dt_mark_t *_Atomic enqueued;
     int root, peer; /* the signature's, by their numbers in the set */

@@ -36,6 +36,7 @@ typedef struct sizes {
     dt_staged_t base;
     dt_ranks_t ranks;
     int stage;
+    int is_told; /* the ranks have told all before */
     int n;
     dt_operation_t **operations; /* n */
     int64_t *counts;             /* size; a count a rank of the collective under way */
@@ -159,16 +160,20 @@ static int is_certain(const dt_operation_t *operation, int rank)
            !dt_overlap(operation->in, operation->bytes, operation->out, operation->room);
 }
 
+/* Returns behind what is told of the operation. */
+static int64_t *tell_one(const dt_operation_t *operation, dt_ranks_t ranks, int64_t *to)
+{
+    int64_t rows = num_rows(operation, ranks.size);
+    to[TOLD_ROOM] = operation->room;
+    to[TOLD_CERTAIN] = is_certain(operation, ranks.rank);
+    memcpy(to + TOLD_ROWS, operation->splits, (size_t)rows * sizeof *to);
+    return to + TOLD_ROWS + rows;
+}
+
 static void tell(const sizes_t *sizes, int64_t *to)
 {
-    for (int i = 0; i < sizes->n; i++) {
-        const dt_operation_t *operation = sizes->operations[i];
-        int64_t rows = num_rows(operation, sizes->ranks.size);
-        to[TOLD_ROOM] = operation->room;
-        to[TOLD_CERTAIN] = is_certain(operation, sizes->ranks.rank);
-        memcpy(to + TOLD_ROWS, operation->splits, (size_t)rows * sizeof *to);
-        to += TOLD_ROWS + rows;
-    }
+    for (int i = 0; i < sizes->n; i++)
+        to = tell_one(sizes->operations[i], sizes->ranks, to);
 }
 
 /* What becomes of the operation on a rank; `told` is what the first rank has told of it. */
@@ -242,6 +247,8 @@ static dtrain_status_t sizes_next(dt_staged_t *staged, dt_collective_t *collecti
     int n = sizes->n, is_told = tells_all(sizes->operations, n, sizes->ranks.size);
     answer_t *own = &sizes->answers[sizes->ranks.rank * n];
     *stage = DT_STAGE_MORE;
+    if (sizes->stage == 0 && sizes->is_told)
+        sizes->stage = 1;
     switch (sizes->stage++) {
     case 0:
         if (is_told)
@@ -294,6 +301,26 @@ dt_staged_t *dt_sizes_create(dt_operation_t *const *operations, int n, dt_ranks_
         return NULL;
     }
     memcpy(sizes->operations, operations, (size_t)n * sizeof *sizes->operations);
+    return &sizes->base;
+}
+
+size_t dt_sizes_told_bytes(const dt_operation_t *operation, int size)
+{
+    return (size_t)(TOLD_ROWS + num_rows(operation, size)) * sizeof(int64_t);
+}
+
+void dt_sizes_tell(const dt_operation_t *operation, dt_ranks_t ranks, int64_t *words)
+{
+    tell_one(operation, ranks, words);
+}
+
+dt_staged_t *dt_sizes_create_told(dt_operation_t *operation, dt_ranks_t ranks, void **told)
+{
+    sizes_t *sizes = (sizes_t *)dt_sizes_create(&operation, 1, ranks);
+    if (!sizes)
+        return NULL;
+    sizes->is_told = 1;
+    *told = sizes->received;
     return &sizes->base;
 }
 

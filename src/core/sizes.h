@@ -16,6 +16,15 @@
 /* `operations` are borrowed. NULL when memory ran out. */
 dt_staged_t *dt_sizes_create(dt_operation_t *const *operations, int n, dt_ranks_t ranks);
 
+/*
+ * One operation of at most 32 ranks whose first collective can be spared: its ranks have told each
+ * other already, dt_sizes_told_bytes of what dt_sizes_tell writes. That is to be put where *told
+ * says, in rank order.
+ */
+size_t dt_sizes_told_bytes(const dt_operation_t *operation, int size);
+void dt_sizes_tell(const dt_operation_t *operation, dt_ranks_t ranks, int64_t *words);
+dt_staged_t *dt_sizes_create_told(dt_operation_t *operation, dt_ranks_t ranks, void **told);
+
 /* Once it is complete: what became of operation i; OK, or a status that is the same on all ranks
  * and a text in text[cap]. */
 dtrain_status_t dt_sizes_result(const dt_staged_t *staged, int i, char *text, size_t cap);

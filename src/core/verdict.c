@@ -169,9 +169,12 @@ static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *ent
     if (runtime->config.join_divisor == DTRAIN_JOIN_DIVISOR_PRESENT)
         operation->divisor -= (int)entry->num_absent;
     dt_pset_t *set = operation->set;
-    if (is_short && entry->kind == DT_ENTRY_CACHED && set->id == DTRAIN_PSET_WORLD &&
-        dt_executor_take(&set->executor, operation))
-        return DTRAIN_OK;
+    if (is_short && entry->kind == DT_ENTRY_CACHED && set->id == DTRAIN_PSET_WORLD) {
+        int is_done;
+        status = dt_executor_take(&set->executor, operation, &is_done);
+        if (status != DTRAIN_OK || is_done)
+            return status;
+    }
     return dt_pset_agree(set, operation, touched);
 }
 

@@ -187,6 +187,11 @@ static void shm_take(dt_backend_t *backend, uint32_t slot, const dt_reduction_t 
     dt_shm_eager_take(((dt_shm_backend_t *)backend)->eager, slot, reduction, out, count);
 }
 
+static void shm_collect(dt_backend_t *backend, uint32_t slot, void *out, size_t bytes)
+{
+    dt_shm_eager_collect(((dt_shm_backend_t *)backend)->eager, slot, out, bytes);
+}
+
 /* ---- Create and destroy ------------------------------------------------------------------ */
 
 static void free_list(dt_shm_task_t *task)
@@ -265,6 +270,7 @@ static const dt_backend_ops_t shm_ops = {
     .deallocate = shm_deallocate,
     .post = shm_post,
     .take = shm_take,
+    .collect = shm_collect,
     .subset = dt_shm_subset,
 };
 

@@ -48,3 +48,10 @@ void dt_shm_eager_take(dt_shm_eager_t *eager, uint32_t slot, const dt_reduction_
     dt_reduce(reduction, &out, 1, eager->sources, eager->size, count);
     eager->second[slot] ^= 1;
 }
+
+void dt_shm_eager_collect(dt_shm_eager_t *eager, uint32_t slot, void *out, size_t bytes)
+{
+    for (int rank = 0; rank < eager->size; rank++)
+        memcpy((uint8_t *)out + (size_t)rank * bytes, place(eager, rank, slot), bytes);
+    eager->second[slot] ^= 1;
+}

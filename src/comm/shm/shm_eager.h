@@ -31,5 +31,6 @@ void dt_shm_eager_free(dt_shm_eager_t *eager);
 void dt_shm_eager_post(dt_shm_eager_t *eager, uint32_t slot, const void *in, size_t bytes);
 void dt_shm_eager_take(dt_shm_eager_t *eager, uint32_t slot, const dt_reduction_t *reduction,
                        void *out, size_t count);
+void dt_shm_eager_collect(dt_shm_eager_t *eager, uint32_t slot, void *out, size_t bytes);
 
 #endif

@@ -115,11 +115,35 @@ static void test_shm_eager_post_that_was_not_taken_is_replaced(void **state)
     close_bench(&bench);
 }
 
+/* Taking and collecting take turns on a slot, as on the places of one. */
+static void test_shm_eager_collect_brings_all_that_was_posted(void **state)
+{
+    (void)state;
+    bench_t bench;
+    open_bench(&bench, 3);
+    for (int round = 0; round < 4; round++) {
+        for (int rank = 0; rank < 3; rank++)
+            post(&bench, rank, 5, round, 6);
+        for (int rank = 0; rank < 3; rank++) {
+            int32_t out[3][6];
+            if (round == 1) {
+                assert_takes_sum(&bench, rank, 5, round, 6);
+                continue;
+            }
+            dt_shm_eager_collect(bench.ranks[rank], 5, out, sizeof out[0]);
+            for (int r = 0; r < 3; r++)
+                assert_int_equal(out[r][5], value(r, round, 5));
+        }
+    }
+    close_bench(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shm_eager_ranks_that_run_ahead_do_not_overwrite),
         cmocka_unit_test(test_shm_eager_post_that_was_not_taken_is_replaced),
+        cmocka_unit_test(test_shm_eager_collect_brings_all_that_was_posted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
