@@ -5,13 +5,12 @@
 """
 import queue
 import threading
-from typing import Any
 
 import torch
 from torch.distributed import GradBucket
 
-from dtrain.reductions import Average
 from dtrain.process_sets import ProcessSet, world
+from dtrain.reductions import Average
 from dtrain.torch.compression import Compression
 from dtrain.torch.plain import allreduce_async_
 
