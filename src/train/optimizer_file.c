@@ -9,209 +9,21 @@
 #include "base/map.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "optim/state_file.h"
 #include "train/optimizer_device.h"
+#include "train/optimizer_ranges.h"
 #include "train/optimizer_state.h"
-
-/* What is not by element, as a tensor of doubles; all are whole numbers or powers of two. */
-enum { NUMBER_FORM, NUMBER_RULE, NUMBER_STATES, NUMBER_SCALE, NUMBER_GOOD, NUMBERS };
-#define FORM 1
-#define NAME_NUMBERS "optimizer/numbers"
-#define NAME_ORDER "optimizer/order"
-
-/* ---- Lists of ranges ------------------------------------------------------------------------ */
-
-/* Ranges of tensors for a file, and the names they have there. */
-typedef struct list {
-    dt_state_tensor_t *tensors;
-    char **names;  /* as many; owned */
-    void **places; /* as many: on a GPU, where `data` is a copy of the host's, owned; or NULL */
-    int count, capacity;
-    int failed; /* memory ran out */
-} list_t;
-
-static void free_list(list_t *list)
-{
-    for (int i = 0; i < list->count; i++) {
-        dt_free(list->names[i]);
-        if (list->places[i])
-            dt_free(list->tensors[i].data);
-    }
-    dt_free(list->names);
-    dt_free(list->places);
-    dt_free(list->tensors);
-    memset(list, 0, sizeof *list);
-}
-
-static int grow(list_t *list)
-{
-    int capacity = list->capacity ? 2 * list->capacity : 64;
-    dt_state_tensor_t *tensors = dt_realloc(list->tensors, (size_t)capacity * sizeof *tensors);
-    if (tensors)
-        list->tensors = tensors;
-    char **names = dt_realloc(list->names, (size_t)capacity * sizeof *names);
-    if (names)
-        list->names = names;
-    void **places = dt_realloc(list->places, (size_t)capacity * sizeof *places);
-    if (places)
-        list->places = places;
-    if (!tensors || !names || !places)
-        return -1;
-    list->capacity = capacity;
-    return 0;
-}
-
-/* `kind` and `name` make up the tensor's name. */
-static void add(list_t *list, const char *kind, const char *name, const dt_state_tensor_t *tensor)
-{
-    char text[DTRAIN_NAME_MAX + 32];
-    snprintf(text, sizeof text, "%s%s", kind, name);
-    char *copy = list->failed ? NULL : dt_strdup(text);
-    if (!copy || (list->count == list->capacity && grow(list))) {
-        dt_free(copy);
-        list->failed = 1;
-        return;
-    }
-    list->names[list->count] = copy;
-    list->places[list->count] = NULL;
-    list->tensors[list->count] = *tensor;
-    list->tensors[list->count++].name = copy;
-}
-
-/* What lies on a GPU gets a copy in host memory, which is not filled yet. */
-static void bounce(list_t *list, const dt_grad_segment_t *segment, dtrain_dtype_t dtype)
-{
-    if (list->failed || segment->count == 0)
-        return;
-    dt_state_tensor_t *last = &list->tensors[list->count - 1];
-    void *copy = dt_alloc((size_t)segment->count * dt_dtype_size(dtype));
-    list->failed = !copy;
-    if (!copy)
-        return;
-    list->places[list->count - 1] = last->data;
-    last->data = copy;
-}
-
-/* Fills the copies, or writes them back. */
-static dtrain_status_t move(const dtrain_optimizer_t *optimizer, list_t *list, int is_back)
-{
-    dtrain_status_t status = DTRAIN_OK;
-    for (int i = 0; i < list->count && status == DTRAIN_OK; i++) {
-        const dt_state_tensor_t *tensor = &list->tensors[i];
-        void *place = list->places[i];
-        size_t bytes = (size_t)(tensor->end - tensor->begin) * dt_dtype_size(tensor->dtype);
-        if (place)
-            status = dt_optimizer_transfer(optimizer, is_back ? place : tensor->data,
-                                           is_back ? tensor->data : place, bytes);
-    }
-    return status;
-}
-
-/* Part of a parameter's values, or of what there is for each of them; `is_there`: on the GPU. */
-static void add_segment(list_t *list, const char *kind, const dt_grad_slice_t *slice,
-                        const dt_grad_segment_t *segment, dtrain_dtype_t dtype, void *data,
-                        int is_there)
-{
-    const dt_state_tensor_t tensor = {.dtype = dtype,
-                                      .ndim = slice->ndim,
-                                      .shape = slice->shape,
-                                      .begin = segment->begin,
-                                      .end = segment->begin + segment->count,
-                                      .data = data};
-    add(list, kind, slice->name, &tensor);
-    if (is_there)
-        bounce(list, segment, dtype);
-}
-
-/* Parameters and state of [begin, end) of a run. `part` says where its state is, for elements from
- * part->begin on. */
-static void add_range(list_t *list, const dtrain_optimizer_t *optimizer,
-                      const dt_optimizer_part_t *part, int64_t begin, int64_t end, int with_params)
-{
-    static const char *const kinds[] = {"state0/", "state1/", "state2/", "state3/"};
-    const dt_grad_layout_t *layout = &optimizer->set->layout;
-    int is_there = optimizer->set->device != NULL;
-    int is_state_there = is_there && !part->memory;
-    size_t size = dt_dtype_size(part->dtype);
-    dt_grad_segment_t segment = dt_grad_segment_first(layout, begin, end);
-    for (; segment.count > 0; dt_grad_segment_next(layout, end, &segment)) {
-        const dt_grad_slice_t *slice = &layout->slices[segment.index];
-        dtrain_dtype_t dtype = layout->regions[slice->region].param_dtype;
-        size_t place = (size_t)(segment.first - part->begin);
-        if (with_params)
-            add_segment(list, "param/", slice, &segment, dtype,
-                        (uint8_t *)optimizer->data[segment.index] +
-                            (size_t)segment.begin * dt_dtype_size(dtype),
-                        is_there);
-        for (int i = 0; i < optimizer->num_states; i++)
-            add_segment(list, kinds[i], slice, &segment, part->dtype, part->state[i] + place * size,
-                        is_state_there);
-        if (part->master)
-            add_segment(list, "master/", slice, &segment, DTRAIN_DTYPE_F32, part->master + place,
-                        is_state_there);
-    }
-}
-
-/* Those without elements are in no run, and yet in the file. */
-static void add_empty(list_t *list, const dtrain_optimizer_t *optimizer)
-{
-    const dt_grad_layout_t *layout = &optimizer->set->layout;
-    const dt_grad_segment_t none = {0};
-    for (int i = 0; i < layout->n; i++) {
-        const dt_grad_slice_t *slice = &layout->slices[i];
-        if (slice->count == 0)
-            add_segment(list, "param/", slice, &none, layout->regions[slice->region].param_dtype,
-                        NULL, 0);
-    }
-}
 
 /* ---- Save ----------------------------------------------------------------------------------- */
 
-/* What one file holds beside ranges. */
-typedef struct extras {
-    double numbers[NUMBERS];
-    int64_t numbers_shape, order_shape;
-    int32_t *order;
-} extras_t;
-
-static void add_extras(list_t *list, extras_t *extras)
-{
-    const dt_state_tensor_t numbers = {.dtype = DTRAIN_DTYPE_F64,
-                                       .ndim = 1,
-                                       .shape = &extras->numbers_shape,
-                                       .end = extras->numbers_shape,
-                                       .data = extras->numbers};
-    const dt_state_tensor_t order = {.dtype = DTRAIN_DTYPE_I32,
-                                     .ndim = 1,
-                                     .shape = &extras->order_shape,
-                                     .end = extras->order_shape,
-                                     .data = extras->order};
-    add(list, NAME_NUMBERS, "", &numbers);
-    add(list, NAME_ORDER, "", &order);
-}
-
-static extras_t extras_of(const dtrain_optimizer_t *optimizer)
-{
-    extras_t extras = {.numbers_shape = NUMBERS,
-                       .order_shape = optimizer->set->layout.n,
-                       .order = optimizer->set->order};
-    extras.numbers[NUMBER_FORM] = FORM;
-    extras.numbers[NUMBER_RULE] = optimizer->desc.rule;
-    extras.numbers[NUMBER_STATES] = optimizer->num_states;
-    extras.numbers[NUMBER_SCALE] = optimizer->loss_scale;
-    extras.numbers[NUMBER_GOOD] = (double)optimizer->num_good;
-    return extras;
-}
-
 static dtrain_status_t write_list(const dtrain_optimizer_t *optimizer, const char *path,
-                                  const dt_state_save_t *save, list_t *list)
+                                  const dt_state_save_t *save, dt_ranges_t *list)
 {
     dtrain_status_t status =
         list->failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for what is to be saved")
-                     : move(optimizer, list, 0);
+                     : dt_ranges_move(optimizer, list, 0);
     if (status == DTRAIN_OK)
         status = dt_state_write(path, save, list->tensors, list->count);
-    free_list(list);
+    dt_ranges_free(list);
     return status;
 }
 
@@ -220,16 +32,16 @@ static dtrain_status_t save_in_shards(dtrain_optimizer_t *optimizer, const char 
                                       const dt_state_save_t *save)
 {
     dtrain_gradset_t *set = optimizer->set;
-    list_t list = {0};
-    extras_t extras = extras_of(optimizer);
+    dt_ranges_t list = {0};
+    dt_extras_t extras = dt_extras_of(optimizer);
     for (int run = 0; run < optimizer->num_parts; run++) {
         int64_t begin, end;
         dt_gradset_share(set, run, set->talk.rank, &begin, &end);
-        add_range(&list, optimizer, &optimizer->parts[run], begin, end, 1);
+        dt_ranges_add_run(&list, optimizer, &optimizer->parts[run], begin, end, 1);
     }
     if (set->talk.rank == 0) {
-        add_extras(&list, &extras);
-        add_empty(&list, optimizer);
+        dt_ranges_add_extras(&list, &extras);
+        dt_ranges_add_empty(&list, optimizer);
     }
     dtrain_status_t status = dt_talk_agree(&set->talk, write_list(optimizer, path, save, &list));
     if (status == DTRAIN_OK && set->talk.rank == 0)
@@ -349,14 +161,14 @@ static dtrain_status_t save_gathered(dtrain_optimizer_t *optimizer, const char *
     for (int run = 0; run < count && optimizer->is_sharded && status == DTRAIN_OK; run++)
         status = collect(optimizer, run, wholes ? &wholes[run] : NULL);
     if (status == DTRAIN_OK && is_writer) {
-        list_t list = {0};
-        extras_t extras = extras_of(optimizer);
+        dt_ranges_t list = {0};
+        dt_extras_t extras = dt_extras_of(optimizer);
         for (int run = 0; run < count; run++) {
             const dt_optimizer_part_t *part = wholes ? &wholes[run] : &optimizer->parts[run];
-            add_range(&list, optimizer, part, part->begin, part->end, 1);
+            dt_ranges_add_run(&list, optimizer, part, part->begin, part->end, 1);
         }
-        add_extras(&list, &extras);
-        add_empty(&list, optimizer);
+        dt_ranges_add_extras(&list, &extras);
+        dt_ranges_add_empty(&list, optimizer);
         status = write_list(optimizer, path, save, &list);
     }
     free_wholes(wholes, count);
@@ -406,34 +218,34 @@ dtrain_status_t dt_optimizer_save(dtrain_optimizer_t *optimizer, const char *pat
 
 /* ---- Load ----------------------------------------------------------------------------------- */
 
-static dtrain_status_t check_numbers(const dtrain_optimizer_t *optimizer, const extras_t *extras)
+static dtrain_status_t check_numbers(const dtrain_optimizer_t *optimizer, const dt_extras_t *extras)
 {
     const double *numbers = extras->numbers;
-    if (numbers[NUMBER_FORM] != FORM)
+    if (numbers[DT_NUMBER_FORM] != DT_SAVE_FORM)
         return dt_fail(DTRAIN_ERR_FILE, "the save is of form %g, and this is a version for %d",
-                       numbers[NUMBER_FORM], FORM);
-    if (numbers[NUMBER_RULE] != optimizer->desc.rule ||
-        numbers[NUMBER_STATES] != optimizer->num_states)
+                       numbers[DT_NUMBER_FORM], DT_SAVE_FORM);
+    if (numbers[DT_NUMBER_RULE] != optimizer->desc.rule ||
+        numbers[DT_NUMBER_STATES] != optimizer->num_states)
         return dt_fail(DTRAIN_ERR_FILE,
                        "the save is of rule %g with %g arrays of state, and the optimizer of rule "
                        "%d with %d",
-                       numbers[NUMBER_RULE], numbers[NUMBER_STATES], optimizer->desc.rule,
+                       numbers[DT_NUMBER_RULE], numbers[DT_NUMBER_STATES], optimizer->desc.rule,
                        optimizer->num_states);
     return DTRAIN_OK;
 }
 
 /* Opens a save, and reads what is not by element. */
 static dtrain_status_t open_save(const dtrain_optimizer_t *optimizer, const char *path,
-                                 dt_state_t **state, extras_t *extras)
+                                 dt_state_t **state, dt_extras_t *extras)
 {
-    list_t list = {0};
+    dt_ranges_t list = {0};
     dtrain_status_t status = dt_state_open(path, state);
     if (status != DTRAIN_OK)
         return status;
-    add_extras(&list, extras);
+    dt_ranges_add_extras(&list, extras);
     status = list.failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a save")
                          : dt_state_read(*state, list.tensors, list.count);
-    free_list(&list);
+    dt_ranges_free(&list);
     if (status == DTRAIN_OK)
         status = check_numbers(optimizer, extras);
     if (status == DTRAIN_OK && dt_grad_order_check(extras->order, optimizer->set->layout.n))
@@ -442,14 +254,14 @@ static dtrain_status_t open_save(const dtrain_optimizer_t *optimizer, const char
 }
 
 static dtrain_status_t read_list(const dtrain_optimizer_t *optimizer, const dt_state_t *state,
-                                 list_t *list)
+                                 dt_ranges_t *list)
 {
     dtrain_status_t status =
         list->failed ? dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for what is to be loaded")
                      : dt_state_read(state, list->tensors, list->count);
     if (status == DTRAIN_OK)
-        status = move(optimizer, list, 1);
-    free_list(list);
+        status = dt_ranges_move(optimizer, list, 1);
+    dt_ranges_free(list);
     return status;
 }
 
@@ -458,16 +270,17 @@ static dtrain_status_t read_own(dtrain_optimizer_t *optimizer, const dt_state_t 
                                 int with_state)
 {
     const dt_grad_layout_t *layout = &optimizer->set->layout;
-    list_t list = {0};
+    dt_ranges_t list = {0};
     for (int i = 0; i < layout->n; i++) {
         const dt_grad_slice_t *slice = &layout->slices[i];
         const dt_grad_segment_t all = {.index = i, .count = slice->count};
-        add_segment(&list, "param/", slice, &all, layout->regions[slice->region].param_dtype,
-                    optimizer->data[i], optimizer->set->device != NULL);
+        dt_ranges_add_segment(&list, "param/", slice, &all,
+                              layout->regions[slice->region].param_dtype, optimizer->data[i],
+                              optimizer->set->device != NULL);
     }
     for (int run = 0; run < optimizer->num_parts && with_state; run++) {
         const dt_optimizer_part_t *part = &optimizer->parts[run];
-        add_range(&list, optimizer, part, part->begin, part->end, 0);
+        dt_ranges_add_run(&list, optimizer, part, part->begin, part->end, 0);
     }
     return read_list(optimizer, state, &list);
 }
@@ -481,8 +294,8 @@ static dtrain_status_t read_and_deal(dtrain_optimizer_t *optimizer, const dt_sta
     if (make_whole(optimizer, run, &whole))
         status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for what is to be loaded");
     if (status == DTRAIN_OK && state) {
-        list_t list = {0};
-        add_range(&list, optimizer, &whole, whole.begin, whole.end, 0);
+        dt_ranges_t list = {0};
+        dt_ranges_add_run(&list, optimizer, &whole, whole.begin, whole.end, 0);
         status = read_list(optimizer, state, &list);
     }
     status = dt_talk_agree(&optimizer->set->talk, status);
@@ -493,7 +306,7 @@ static dtrain_status_t read_and_deal(dtrain_optimizer_t *optimizer, const dt_sta
 }
 
 /* What one rank has read of a save is what all go on with. */
-static dtrain_status_t share_extras(const dtrain_gradset_t *set, extras_t *extras, int64_t *step,
+static dtrain_status_t share_extras(const dtrain_gradset_t *set, dt_extras_t *extras, int64_t *step,
                                     int root)
 {
     size_t bytes = (size_t)set->layout.n * sizeof *extras->order;
@@ -507,7 +320,7 @@ static dtrain_status_t share_extras(const dtrain_gradset_t *set, extras_t *extra
 }
 
 /* All ranks have read the same save. */
-static dtrain_status_t compare_extras(const dtrain_gradset_t *set, const extras_t *extras,
+static dtrain_status_t compare_extras(const dtrain_gradset_t *set, const dt_extras_t *extras,
                                       int64_t step)
 {
     int differs = 0;
@@ -539,7 +352,7 @@ static dtrain_status_t load_elements(dtrain_optimizer_t *optimizer, const dt_sta
 
 /* With `order` in hand, and room in it for all parameters. */
 static dtrain_status_t load(dtrain_optimizer_t *optimizer, const char *path, int root,
-                            extras_t *extras, dt_state_t **state)
+                            dt_extras_t *extras, dt_state_t **state)
 {
     dtrain_gradset_t *set = optimizer->set;
     int reads = root < 0 || set->runtime->world.topology.rank == root;
@@ -568,8 +381,8 @@ static dtrain_status_t load(dtrain_optimizer_t *optimizer, const char *path, int
     optimizer->step = step;
     optimizer->seen = set->steps;
     if (optimizer->desc.loss_scale > 0)
-        optimizer->loss_scale = extras->numbers[NUMBER_SCALE];
-    optimizer->num_good = (int64_t)extras->numbers[NUMBER_GOOD];
+        optimizer->loss_scale = extras->numbers[DT_NUMBER_SCALE];
+    optimizer->num_good = (int64_t)extras->numbers[DT_NUMBER_GOOD];
     return DTRAIN_OK;
 }
 
@@ -579,7 +392,7 @@ dtrain_status_t dt_optimizer_load(dtrain_optimizer_t *optimizer, const char *pat
     dtrain_status_t status = dt_runtime_may_block(set->runtime, "dtrain_optimizer_load");
     if (status != DTRAIN_OK)
         return status;
-    extras_t extras = {.numbers_shape = NUMBERS, .order_shape = set->layout.n};
+    dt_extras_t extras = {.numbers_shape = DT_NUMBERS, .order_shape = set->layout.n};
     extras.order = dt_calloc((size_t)set->layout.n + 1, sizeof *extras.order);
     dt_state_t *state = NULL;
     status = extras.order ? DTRAIN_OK

@@ -6,11 +6,9 @@
 
 #include <cmocka.h>
 
-#include "base/map.h"
 #include "base/status.h"
 #include "engine_world.h"
 #include "gradset_model.h"
-#include "train/optimizer.h"
 
 static const int sizes[] = {1, 2, 3, 4};
 
@@ -292,51 +290,6 @@ static void test_gradset_whose_wait_all_forget_is_an_error(void **state)
     on_all_sizes(forget, NULL);
 }
 
-/* The first rank leaves one step of the optimizer out; then all have done the same steps. */
-static void skip_a_step(engine_rank_t *self)
-{
-    const int *sharded = self->argument;
-    const dtrain_optimizer_desc_t desc = {.struct_size = sizeof desc,
-                                          .rule = DTRAIN_RULE_ADAM,
-                                          .sharded = sharded[0],
-                                          .max_norm = sharded[1]};
-    dtrain_gradset_t *set = make_set(self);
-    dtrain_optimizer_t *optimizer = NULL;
-    if (!set || !ENGINE_OK(self, dt_optimizer_create(set, &desc, &optimizer)))
-        return;
-    for (int step = 0; step < 6; step++) {
-        int is_refused = self->rank == 0 && step == 3;
-        for (int i = 0; i < MODEL_PARAMS; i++)
-            ENGINE_STATUS(self, dt_gradset_mark(set, i, 1, NULL),
-                          is_refused ? DTRAIN_ERR_INVALID_ARGUMENT : DTRAIN_OK);
-        if (self->rank == 0 && step == 2)
-            continue;
-        ENGINE_STATUS(self, dt_optimizer_step(optimizer, 0.1, NULL),
-                      step == 3 ? DTRAIN_ERR_MISMATCH : DTRAIN_OK);
-        if (step == 3)
-            ENGINE_TEXT(self, dt_last_error(), "rank 0: 4 (marked before step 3 was ended)");
-    }
-    int differs = 1;
-    ENGINE_CHECK(self, optimizer->step == 5);
-    for (int i = 0; i < MODEL_PARAMS; i++) {
-        size_t bytes = (size_t)model_counts[i] * sizeof(float);
-        ENGINE_OK(self, dt_talk_compare(&set->talk, dt_hash(optimizer->data[i], bytes), &differs));
-        ENGINE_CHECK(self, !differs);
-    }
-    dt_optimizer_destroy(optimizer, 1);
-    ENGINE_OK(self, dt_gradset_destroy(set, 1));
-}
-
-static void test_optimizer_whose_step_a_rank_leaves_out_has_the_same_steps_on_all(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 4; i++) {
-        int options[2] = {i % 2, i / 2};
-        for (int size = 2; size <= 4; size++)
-            engine_run(size, NULL, skip_a_step, options);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,7 +298,6 @@ int main(void)
         cmocka_unit_test(test_gradset_of_a_missing_gradient_takes_zeros),
         cmocka_unit_test(test_gradset_whose_ranks_differ_in_their_steps_fails_on_all_and_goes_on),
         cmocka_unit_test(test_gradset_whose_wait_all_forget_is_an_error),
-        cmocka_unit_test(test_optimizer_whose_step_a_rank_leaves_out_has_the_same_steps_on_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
