@@ -16,6 +16,9 @@
 #include "core/executor.h"
 #include "core/rank_set.h"
 
+/* Sets over a world's life, so that the numbers that backends know them by are ints. */
+#define DT_PSET_ID_MAX (INT32_MAX / DT_SUBSETS_MAX - 1)
+
 typedef struct dt_pset {
     int32_t id;            /* [const] never used again; 0: the world */
     int number;            /* [const] by which backends tell sets apart; 0: the world */

@@ -131,6 +131,18 @@ static dtrain_status_t find_or_make(dt_runtime_t *runtime, const dt_entry_t *ent
     return stands_in ? stand_in(runtime, entry, set, found) : stand_by(runtime, entry, set, found);
 }
 
+/* Why there can be no further set, on any rank; 0 when there can. */
+static int describe_full(const dt_psets_t *psets, char *text, size_t cap)
+{
+    if (psets->count > DT_SUBSETS_MAX)
+        return snprintf(text, cap, "there are %d process sets, and no more can be at a time",
+                        DT_SUBSETS_MAX);
+    if (psets->next_id > DT_PSET_ID_MAX)
+        return snprintf(text, cap, "there have been %d process sets, and no more can be",
+                        DT_PSET_ID_MAX);
+    return 0;
+}
+
 /* What has no data is complete once it is agreed. */
 static dtrain_status_t complete_agreed(dt_runtime_t *runtime, const dt_entry_t *entry,
                                        dt_operation_t *operation)
@@ -141,9 +153,7 @@ static dtrain_status_t complete_agreed(dt_runtime_t *runtime, const dt_entry_t *
         operation->result = entry->signature.root;
         atomic_fetch_add(&operation->set->num_joins, 1);
     } else if (operation->signature.kind == DT_KIND_PSET_ADD &&
-               runtime->psets.count > DT_SUBSETS_MAX) {
-        snprintf(text, sizeof text, "there are %d process sets, and no more can be at a time",
-                 DT_SUBSETS_MAX);
+               describe_full(&runtime->psets, text, sizeof text)) {
         dt_complete(runtime, operation, DTRAIN_ERR_UNSUPPORTED, text);
         return DTRAIN_OK;
     } else if (operation->change) {

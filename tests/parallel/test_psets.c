@@ -231,6 +231,38 @@ static void check_join_handle(void)
     CHECK_OK(dtrain_join(NULL));
 }
 
+/* Far more sets over a job's life than there can be at a time. */
+static void check_many_cycles(void)
+{
+    int cycles = size <= 2 ? 10000 : 300, num_failed = 0;
+    int *ranks = calloc((size_t)size, sizeof *ranks);
+    for (int i = 0; i < size; i++)
+        ranks[i] = size - 1 - i;
+    dtrain_pset_t before = 0;
+    for (int cycle = 0; cycle < cycles && num_failed == 0; cycle++) {
+        dtrain_pset_t pset = 0;
+        float value = (float)(rank + cycle);
+        int64_t one = 1;
+        dtrain_handle_t handle;
+        num_failed += dtrain_pset_add(ranks, size, &pset) != DTRAIN_OK || pset <= before;
+        before = pset;
+        dtrain_tensor_t tensor = {.struct_size = sizeof tensor,
+                                  .ndim = 1,
+                                  .name = "cycle",
+                                  .in = &value,
+                                  .out = &value,
+                                  .shape = &one,
+                                  .dtype = DTRAIN_DTYPE_F32};
+        dtrain_options_t options = {
+            .struct_size = sizeof options, .op = DTRAIN_OP_MAX, .pset = pset};
+        num_failed += dtrain_allreduce_async(&tensor, &options, &handle) != DTRAIN_OK ||
+                      check_finish(handle) != DTRAIN_OK || value != (float)(size - 1 + cycle);
+        num_failed += dtrain_pset_remove(pset) != DTRAIN_OK;
+    }
+    CHECK(num_failed == 0);
+    free(ranks);
+}
+
 int main(void)
 {
     check_begin("test_psets", 100);
@@ -248,6 +280,7 @@ int main(void)
         check_join(values, LONG_COUNT);
     }
     check_join_handle();
+    check_many_cycles();
     free(values);
     CHECK_OK(dtrain_shutdown());
     if (size > 1)
