@@ -218,10 +218,9 @@ DTRAIN_API dtrain_status_t dtrain_config_set(dtrain_config_t *config, const char
  *
  * Blocks until all ranks are here, or init_timeout_ms. Errors: ALREADY_INITIALIZED (the world
  * is unharmed), CONFIG, TIMEOUT, RANK_LOST (a rank of this node died meanwhile), COMMUNICATION,
- * OUT_OF_MEMORY; UNSUPPORTED when the
- * application initialised MPI with too low a thread level, when MPI was finalized already, or
- * when the launcher belongs to another MPI than the library. After an error nothing is left
- * initialised. May be called again after dtrain_shutdown.
+ * OUT_OF_MEMORY; UNSUPPORTED when the application initialised MPI with too low a thread level,
+ * when MPI was finalized already, or when the launcher belongs to another MPI than the library.
+ * After an error nothing is left initialised. May be called again after dtrain_shutdown.
  */
 DTRAIN_API dtrain_status_t dtrain_init(const dtrain_config_t *config);
 
@@ -1282,8 +1281,8 @@ typedef struct dtrain_optimizer_stats {
     int64_t state_bytes; /* of this rank, once there was a step or a load */
     int64_t updated_ns;  /* in updates, over all steps */
     int64_t gathered_ns; /* in waits for gathered parameters, over all steps */
-    int64_t
-        copied_bytes; /* of parameters, into the library's memory and out of it, over all steps */
+    /* Of parameters, into the library's memory and out of it, over all steps. */
+    int64_t copied_bytes;
 } dtrain_optimizer_stats_t;
 
 /* Fills in *stats, whose struct_size is set before. INVALID_ARGUMENT. Does not block. */
