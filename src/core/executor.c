@@ -1,4 +1,4 @@
-#include "core/executor.h"
+#include "core/executor_state.h"
 
 #include <string.h>
 
@@ -6,30 +6,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/adasum.h"
-#include "core/sizes.h"
 #include "core/sparse.h"
-
-struct dt_bucket {
-    dt_bucket_t *next;
-    dt_operation_t **operations; /* none while sizes are being told */
-    dt_piece_t *pieces;
-    int count, capacity;
-    int64_t bytes;
-    dt_collective_t collective;
-    dt_piece_t packed;          /* the one piece, when the bucket is packed */
-    dt_fusion_buffer_t *buffer; /* NULL: the tensors are reduced where they are */
-    int64_t *counts;            /* 2 * size, made when first needed */
-    dt_staged_t *staged;        /* what takes several collectives; else NULL */
-    int has_more;               /* of them, after the one under way */
-    dt_task_t *task;            /* under way; else NULL */
-    dt_backend_t *backend;      /* the task's */
-
-    int64_t copied; /* bytes, into memory of the library's and out of it */
-    int is_on_device;
-    int is_agreement;  /* nothing but `staged`: how tensors on devices travel (device_path.h) */
-    int is_enqueued;   /* its operations have been told so */
-    dt_mark_t **ready; /* capacity; of its operations */
-};
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
                       const dt_plan_policy_t *policy, dt_started_fn_t started, dt_done_fn_t done,
@@ -63,15 +40,6 @@ static void free_buckets(dt_bucket_t *bucket)
     }
 }
 
-static void free_scratch(dt_executor_t *executor)
-{
-    dt_free(executor->items);
-    dt_free(executor->fixed);
-    dt_free(executor->sized);
-    dt_free(executor->bucket_of);
-    dt_free(executor->planned);
-}
-
 void dt_executor_free(dt_executor_t *executor)
 {
     dt_executor_abandon(executor);
@@ -79,12 +47,7 @@ void dt_executor_free(dt_executor_t *executor)
     dt_coding_free(&executor->coding);
     dt_device_path_free(executor->device_path);
     dt_fusion_pool_free(&executor->pool);
-    free_scratch(executor);
-}
-
-static dtrain_status_t no_memory(void)
-{
-    return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for the fusion plan");
+    dt_executor_free_plan(executor);
 }
 
 /* What was given up keeps its memory, since a peer may still be writing to it. */
@@ -94,196 +57,6 @@ static void recycle(dt_executor_t *executor, dt_bucket_t *bucket)
         dt_fusion_release(bucket->buffer);
     bucket->next = executor->spare;
     executor->spare = bucket;
-}
-
-/* A bucket behind `after`; NULL: at the head. */
-static dt_bucket_t *new_bucket(dt_executor_t *executor, dt_bucket_t *after)
-{
-    dt_bucket_t *bucket = executor->spare;
-    if (bucket)
-        executor->spare = bucket->next;
-    else
-        bucket = dt_calloc(1, sizeof *bucket);
-    if (!bucket)
-        return NULL;
-    bucket->count = 0;
-    bucket->bytes = 0;
-    bucket->copied = 0;
-    bucket->buffer = NULL;
-    bucket->staged = NULL;
-    bucket->has_more = 0;
-    bucket->task = NULL;
-    bucket->is_on_device = bucket->is_agreement = bucket->is_enqueued = 0;
-    dt_bucket_t **link = after ? &after->next : &executor->waiting_first;
-    bucket->next = *link;
-    *link = bucket;
-    if (executor->waiting_last == after)
-        executor->waiting_last = bucket;
-    return bucket;
-}
-
-static int is_on_device(const dt_operation_t *operation)
-{
-    return operation->signature.device != DTRAIN_DEVICE_CPU;
-}
-
-static int put_in(dt_bucket_t *bucket, dt_operation_t *operation)
-{
-    if (bucket->count == bucket->capacity) {
-        int capacity = bucket->capacity ? 2 * bucket->capacity : 4;
-        size_t n = (size_t)capacity;
-        dt_operation_t **operations =
-            dt_realloc(bucket->operations, n * sizeof *bucket->operations);
-        if (operations)
-            bucket->operations = operations;
-        dt_piece_t *pieces = dt_realloc(bucket->pieces, n * sizeof *bucket->pieces);
-        if (pieces)
-            bucket->pieces = pieces;
-        dt_mark_t **ready = dt_realloc(bucket->ready, n * sizeof *bucket->ready);
-        if (ready)
-            bucket->ready = ready;
-        if (!operations || !pieces || !ready)
-            return -1;
-        bucket->capacity = capacity;
-    }
-    dt_piece_t piece = {.in = operation->in, .out = operation->out, .count = operation->count};
-    bucket->pieces[bucket->count] = piece;
-    bucket->ready[bucket->count] = operation->ready;
-    bucket->is_on_device = is_on_device(operation);
-    bucket->operations[bucket->count++] = operation;
-    bucket->bytes += operation->bytes;
-    return 0;
-}
-
-static int reserve_scratch(dt_executor_t *executor, int n)
-{
-    if (n <= executor->scratch_capacity)
-        return 0;
-    size_t count = (size_t)n * 2;
-    free_scratch(executor);
-    executor->fixed = dt_alloc(count * sizeof *executor->fixed);
-    executor->sized = dt_alloc(count * sizeof *executor->sized);
-    executor->items = dt_alloc(count * sizeof *executor->items);
-    executor->bucket_of = dt_alloc(count * sizeof *executor->bucket_of);
-    executor->planned = dt_alloc(count * sizeof *executor->planned);
-    int failed = !executor->items || !executor->fixed || !executor->sized || !executor->bucket_of ||
-                 !executor->planned;
-    executor->scratch_capacity = failed ? 0 : (int)count;
-    return failed ? -1 : 0;
-}
-
-/* Plans the operations whose sizes are known. */
-static dtrain_status_t add_fixed(dt_executor_t *executor, dt_operation_t *const *operations, int n)
-{
-    int num_items = 0;
-    for (int i = 0; i < n; i++) {
-        dt_plan_item_t item = {.signature = &operations[i]->signature,
-                               .bytes = operations[i]->bytes,
-                               .divisor = operations[i]->divisor};
-        executor->items[num_items++] = item;
-    }
-    int num_buckets =
-        dt_fusion_plan(executor->items, num_items, &executor->policy, executor->bucket_of);
-    for (int b = 0; b < num_buckets; b++) {
-        executor->planned[b] = new_bucket(executor, executor->waiting_last);
-        if (!executor->planned[b])
-            return no_memory();
-    }
-    for (int i = 0; i < n; i++) {
-        if (put_in(executor->planned[executor->bucket_of[i]], operations[i]))
-            return no_memory();
-    }
-    return DTRAIN_OK;
-}
-
-/* Before the first tensors on devices it is agreed on how they travel. Nothing is begun until then,
- * since it takes collectives. */
-static dtrain_status_t add_agreement(dt_executor_t *executor, dt_operation_t *const *operations,
-                                     int n)
-{
-    int i = 0;
-    while (i < n && !is_on_device(operations[i]))
-        i++;
-    if (i == n || executor->device_path)
-        return DTRAIN_OK;
-    executor->device_path =
-        dt_device_path_create(executor->gpu, executor->ranks, executor->members);
-    dt_bucket_t *bucket = new_bucket(executor, executor->waiting_last);
-    if (!bucket || !executor->device_path)
-        return no_memory();
-    bucket->is_agreement = 1;
-    bucket->staged = dt_device_path_agree(executor->device_path);
-    return bucket->staged ? DTRAIN_OK : no_memory();
-}
-
-/* A bucket for the sizes of operations, which then follow; `sizes` is taken over, and NULL when
- * memory ran out. */
-static dtrain_status_t add_sizes(dt_executor_t *executor, dt_staged_t *sizes)
-{
-    dt_bucket_t *bucket = sizes ? new_bucket(executor, executor->waiting_last) : NULL;
-    if (bucket)
-        bucket->staged = sizes;
-    else if (sizes)
-        sizes->free(sizes);
-    return bucket ? DTRAIN_OK : no_memory();
-}
-
-/* Operations whose ranks bring rows of their own: those of which they have told, and the others,
- * of which they tell together. */
-static dtrain_status_t add_unsized(dt_executor_t *executor, dt_operation_t **operations, int n)
-{
-    dtrain_status_t status = DTRAIN_OK;
-    int num_left = 0;
-    for (int i = 0; i < n && status == DTRAIN_OK; i++) {
-        dt_staged_t *sizes = operations[i]->sizes;
-        operations[i]->sizes = NULL;
-        if (sizes)
-            status = add_sizes(executor, sizes);
-        else
-            operations[num_left++] = operations[i];
-    }
-    if (status != DTRAIN_OK || num_left == 0)
-        return status;
-    return add_sizes(executor, dt_sizes_create(operations, num_left, executor->ranks));
-}
-
-dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *operations, int n)
-{
-    if (reserve_scratch(executor, n))
-        return no_memory();
-    dtrain_status_t agreed = add_agreement(executor, operations, n);
-    if (agreed != DTRAIN_OK)
-        return agreed;
-    int num_fixed = 0, num_sized = 0;
-    for (int i = 0; i < n; i++) {
-        if (dt_kind_traits(operations[i]->signature.kind)->is_sized)
-            executor->sized[num_sized++] = operations[i];
-        else
-            executor->fixed[num_fixed++] = operations[i];
-    }
-    dtrain_status_t status = add_fixed(executor, executor->fixed, num_fixed);
-    return status == DTRAIN_OK ? add_unsized(executor, executor->sized, num_sized) : status;
-}
-
-/* The sizes are known on all ranks: what can be done follows at once, each by itself. */
-static dtrain_status_t add_sized(dt_executor_t *executor, const dt_staged_t *sizes)
-{
-    dt_bucket_t *last = NULL;
-    for (int i = 0; i < dt_sizes_count(sizes); i++) {
-        dt_operation_t *operation = dt_sizes_operation(sizes, i);
-        char text[DT_ERROR_MAX];
-        dtrain_status_t status = dt_sizes_result(sizes, i, text, sizeof text);
-        if (status != DTRAIN_OK) {
-            dt_output_free(operation->owned);
-            operation->owned = NULL;
-            executor->failed(executor->context, operation, status, text);
-            continue;
-        }
-        last = new_bucket(executor, last);
-        if (!last || put_in(last, operation))
-            return no_memory();
-    }
-    return DTRAIN_OK;
 }
 
 static dt_packing_t packing_of(const dt_bucket_t *bucket)
@@ -320,76 +93,6 @@ static dtrain_status_t finish(dt_executor_t *executor, dt_bucket_t *bucket)
     bucket->staged = NULL;
     recycle(executor, bucket);
     return status;
-}
-
-static int is_adasum(const dt_operation_t *operation)
-{
-    return operation->signature.kind == DT_KIND_ALLREDUCE &&
-           operation->signature.op == DTRAIN_OP_ADASUM;
-}
-
-/* The same answer on all ranks, for an operation that all know by its id. */
-static int is_eager(const dt_executor_t *executor, const dt_operation_t *operation)
-{
-    return executor->backend->ops->post && operation->id < DT_EAGER_SLOTS &&
-           operation->signature.kind == DT_KIND_ALLREDUCE && !is_adasum(operation) &&
-           !is_on_device(operation) && !operation->signature.codec[0] && operation->bytes > 0 &&
-           operation->bytes <= DT_EAGER_BYTES;
-}
-
-/* Of an operation with an id, bytes that a rank can tell of its sizes with the report; 0: it is not
- * done. The same on all ranks. */
-static size_t told_bytes(const dt_executor_t *executor, const dt_operation_t *operation)
-{
-    uint8_t kind = operation->signature.kind;
-    int is_sized = kind == DT_KIND_ALLGATHER || kind == DT_KIND_GATHER || kind == DT_KIND_ALLTOALL;
-    if (!executor->backend->ops->collect || operation->id >= DT_EAGER_SLOTS || !is_sized ||
-        is_on_device(operation))
-        return 0;
-    size_t bytes = dt_sizes_told_bytes(operation, executor->ranks.size);
-    return bytes <= DT_EAGER_BYTES ? bytes : 0;
-}
-
-void dt_executor_post(dt_executor_t *executor, const dt_operation_t *operation)
-{
-    dt_backend_t *backend = executor->backend;
-    int64_t words[DT_EAGER_BYTES / sizeof(int64_t)];
-    size_t bytes = told_bytes(executor, operation);
-    if (is_eager(executor, operation)) {
-        backend->ops->post(backend, operation->id, operation->in, (size_t)operation->bytes);
-    } else if (bytes > 0) {
-        dt_sizes_tell(operation, executor->ranks, words);
-        backend->ops->post(backend, operation->id, words, bytes);
-    }
-}
-
-/* All ranks have told the operation's sizes. */
-static dtrain_status_t take_sizes(dt_executor_t *executor, dt_operation_t *operation, size_t bytes)
-{
-    dt_backend_t *backend = executor->backend;
-    void *told;
-    operation->sizes = dt_sizes_create_told(operation, executor->ranks, &told);
-    if (!operation->sizes)
-        return no_memory();
-    backend->ops->collect(backend, operation->id, told, bytes);
-    return DTRAIN_OK;
-}
-
-dtrain_status_t dt_executor_take(dt_executor_t *executor, dt_operation_t *operation, int *is_done)
-{
-    dt_backend_t *backend = executor->backend;
-    size_t bytes = told_bytes(executor, operation);
-    *is_done = 0;
-    if (bytes > 0)
-        return take_sizes(executor, operation, bytes);
-    if (!is_eager(executor, operation))
-        return DTRAIN_OK;
-    dt_reduction_t reduction = dt_collective_reduction(operation);
-    backend->ops->take(backend, operation->id, &reduction, operation->out,
-                       (size_t)operation->count);
-    executor->done(executor->context, &operation, 1);
-    *is_done = 1;
-    return DTRAIN_OK;
 }
 
 /* Whether a bucket needs no collective at all. */
@@ -430,7 +133,7 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
     if (!bucket->counts)
         bucket->counts = dt_alloc(2 * (size_t)executor->ranks.size * sizeof *bucket->counts);
     if (!bucket->counts)
-        return no_memory();
+        return dt_executor_no_memory();
     dt_collective_fill(collective, bucket->operations[0], executor->ranks, bucket->counts);
     collective->pieces = bucket->pieces;
     collective->num_pieces = bucket->count;
@@ -490,13 +193,13 @@ static dtrain_status_t prepare_device(dt_executor_t *executor, dt_bucket_t *buck
 /* Whether it takes several collectives, of which nobody else needs to know. */
 static int needs_stages(const dt_operation_t *operation)
 {
-    return is_adasum(operation) || operation->signature.kind == DT_KIND_SPARSE ||
+    return dt_is_adasum(operation) || operation->signature.kind == DT_KIND_SPARSE ||
            (operation->signature.codec[0] && !dt_coded_cast(operation));
 }
 
 static dt_staged_t *make_stages(dt_executor_t *executor, const dt_bucket_t *bucket)
 {
-    if (is_adasum(bucket->operations[0]))
+    if (dt_is_adasum(bucket->operations[0]))
         return dt_adasum_create(bucket->operations[0], executor->ranks);
     if (bucket->operations[0]->signature.kind == DT_KIND_SPARSE)
         return dt_sparse_create(bucket->operations[0], executor->ranks);
@@ -514,7 +217,7 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_
     if (!bucket->staged && needs_stages(bucket->operations[0])) {
         bucket->staged = make_stages(executor, bucket);
         if (!bucket->staged)
-            return no_memory();
+            return dt_executor_no_memory();
     }
     bucket->backend = executor->backend;
     if (bucket->staged)
@@ -541,7 +244,7 @@ static dtrain_status_t end_head(dt_executor_t *executor)
     dtrain_status_t status = DTRAIN_OK;
     take_head(executor);
     if (bucket->staged && bucket->count == 0 && !bucket->is_agreement)
-        status = add_sized(executor, bucket->staged);
+        status = dt_executor_add_sized(executor, bucket->staged);
     dtrain_status_t finished = finish(executor, bucket);
     return status == DTRAIN_OK ? finished : status;
 }
