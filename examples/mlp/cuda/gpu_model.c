@@ -305,7 +305,7 @@ int gpu_model_initialize(gpu_model_t *model, uint64_t seed, mlp_error_t *error)
         float *host = malloc(bytes), *scratch = NULL;
         status = host ? allocate((void **)&scratch, bytes, error)
                       : mlp_fail(error, "no memory for a layer's weights");
-        if (status == 0)
+        if (host && status == 0)
             status = initialize_layer(model, layer, &random, host, scratch, error);
         cudaFree(scratch);
         free(host);
