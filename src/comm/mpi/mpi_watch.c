@@ -1,6 +1,7 @@
 #include "comm/mpi/mpi_watch.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -95,14 +96,18 @@ static void add(dt_mpi_watch_t *watch, int pid, int rank)
         int capacity = watch->capacity ? 2 * watch->capacity : 8;
         dt_mpi_watched_t *processes =
             dt_realloc(watch->processes, (size_t)capacity * sizeof *processes);
-        if (!processes)
+        if (!processes) {
+            watch->is_blind = 1;
             return;
+        }
         watch->processes = processes;
         watch->capacity = capacity;
     }
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd >= 0)
         watch->processes[watch->count++] = (dt_mpi_watched_t){.fd = fd, .pid = pid, .rank = rank};
+    else if (errno != ESRCH)
+        watch->is_blind = 1;
 }
 
 /* Children of one of the parent's threads. */
@@ -135,6 +140,7 @@ void dt_mpi_watch_open(dt_mpi_watch_t *watch, MPI_Comm comm)
         find_place(getpid(), text, &own);
     snprintf(path, sizeof path, "/proc/%d/task", (int)getppid());
     DIR *threads = own.rank >= 0 ? opendir(path) : NULL;
+    watch->is_blind = !threads;
     for (struct dirent *entry; threads && (entry = readdir(threads));) {
         snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)getppid(), entry->d_name);
         add_children(watch, comm, path, &own, list, text);

@@ -24,6 +24,8 @@ typedef struct dt_mpi_watched {
 typedef struct dt_mpi_watch {
     dt_mpi_watched_t *processes;
     int count, capacity;
+    int is_blind;    /* there may be more, for want of memory or descriptors, or of a launcher that
+                        tells */
     int64_t lost_ns; /* when one was first seen to have ended; 0: none */
     int lost;        /* its index */
 } dt_mpi_watch_t;

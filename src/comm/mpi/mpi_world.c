@@ -65,6 +65,13 @@ static int64_t meeting_time(const dt_mpi_bootstrap_t *bootstrap)
     return bootstrap->num_watched == bootstrap->size - 1 ? MEET_SEEN_NS : MEET_UNSEEN_NS;
 }
 
+/* Whether all are still there that were when all had joined. A rank that cannot look takes part,
+ * since the others wait for it. */
+static int are_all_here(const dt_mpi_bootstrap_t *bootstrap, const dt_mpi_watch_t *watch)
+{
+    return watch->is_blind || watch->count >= bootstrap->num_watched;
+}
+
 /* MPI may still hold what this rank has sent, so all ranks go on calling it until all are through.
  * 1 when they are. 0 when one has died on its way out: then nothing that waits for all may follow.
  */
@@ -72,9 +79,9 @@ static int meet(dt_mpi_bootstrap_t *bootstrap)
 {
     MPI_Request request;
     dt_mpi_watch_t watch;
-    int64_t deadline_ns = dt_now_ns() + meeting_time(bootstrap);
     dt_mpi_watch_open(&watch, bootstrap->comm);
-    int have_met = watch.count >= bootstrap->num_watched &&
+    int64_t deadline_ns = dt_now_ns() + (watch.is_blind ? MEET_UNSEEN_NS : meeting_time(bootstrap));
+    int have_met = are_all_here(bootstrap, &watch) &&
                    MPI_Ibarrier(bootstrap->comm, &request) == MPI_SUCCESS &&
                    dt_mpi_watch_finish(&watch, &request, deadline_ns, "MPI_Ibarrier") == DTRAIN_OK;
     dt_mpi_watch_close(&watch);
