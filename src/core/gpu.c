@@ -84,7 +84,5 @@ dtrain_status_t dt_gpu_stream_wait(dt_gpu_t *gpu, dt_operation_t *operation, voi
 {
     dt_device_t *device = dt_gpu_peek(gpu);
     dt_mark_t *mark = atomic_load_explicit(&operation->enqueued, memory_order_acquire);
-    if (mark)
-        return device->ops->wait(device, stream, mark);
-    return atomic_load(&operation->done) == DT_NOT_DONE ? DTRAIN_IN_PROGRESS : DTRAIN_OK;
+    return mark ? device->ops->wait(device, stream, mark) : DTRAIN_IN_PROGRESS;
 }

@@ -36,8 +36,8 @@ dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mar
                             dt_operation_t *operation);
 
 /*
- * Lets a stream wait for an operation all of which is in a stream of ours, or which is done.
- * IN_PROGRESS when it is neither yet.
+ * Lets a stream wait for an operation all of which is in a stream of ours; IN_PROGRESS when it is
+ * not, or not yet.
  */
 dtrain_status_t dt_gpu_stream_wait(dt_gpu_t *gpu, dt_operation_t *operation, void *stream);
 

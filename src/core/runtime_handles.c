@@ -130,6 +130,10 @@ static int is_stream_told(void *argument)
     streamed->status =
         operation ? dt_gpu_stream_wait(&streamed->runtime->gpu, operation, streamed->stream)
                   : stale(streamed->handle);
+    /* An operation that never was in a stream has failed, or had nothing to do: its result is that
+     * of any other wait, and there when that is. */
+    if (streamed->status == DTRAIN_IN_PROGRESS && is_done(streamed->runtime, operation))
+        streamed->status = DTRAIN_OK;
     return streamed->status != DTRAIN_IN_PROGRESS || dt_is_stranded(streamed->runtime);
 }
 
