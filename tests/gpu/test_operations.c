@@ -1,8 +1,10 @@
 /* Every operation on tensors in device memory, with all types and reductions, fused, misaligned,
  * and on process sets. Values are small integers, so that results are exact in every type. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "device.h"
@@ -449,6 +451,31 @@ static void test_refused(void)
     CHECK_OK(dtrain_mem_free(memory));
 }
 
+static void take_time(uint64_t handle, dtrain_status_t status, void *is_called)
+{
+    (void)handle, (void)status;
+    atomic_store((_Atomic int *)is_called, 1);
+    usleep(50000);
+}
+
+/* Nothing of it was ever in a stream: a stream that waits while its callback runs hears of that. */
+static void test_stream_waits_for_what_fails(void)
+{
+    int64_t count = 4 + rank;
+    void *memory = device_new((size_t)count * sizeof(float));
+    dtrain_tensor_t tensor = device_tensor("differs", memory, memory, &count, DTRAIN_DTYPE_F32);
+    _Atomic int is_called = 0;
+    dtrain_options_t options = {
+        .struct_size = sizeof options, .callback = take_time, .user = &is_called};
+    dtrain_handle_t handle;
+    CHECK_OK(dtrain_allreduce_async(&tensor, &options, &handle));
+    while (!atomic_load(&is_called))
+        usleep(100);
+    CHECK_STATUS(dtrain_stream_wait(handle, NULL), DTRAIN_ERR_MISMATCH);
+    CHECK_STATUS(check_finish(handle), DTRAIN_ERR_MISMATCH);
+    CHECK_OK(dtrain_mem_free(memory));
+}
+
 int main(void)
 {
     int device = -1;
@@ -476,6 +503,8 @@ int main(void)
     test_process_set();
     test_join();
     test_stream();
+    if (size > 1)
+        test_stream_waits_for_what_fails();
     test_refused();
     check_works("of the host, at the end");
     CHECK_OK(dtrain_shutdown());
