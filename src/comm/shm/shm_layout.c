@@ -23,13 +23,6 @@
 #define PULL_BYTES_DEFAULT ((size_t)32 << 10)
 
 /*
- * A broadcast is read out of the root's memory in 0.85 of the time that it takes through the arena
- * at 1 MiB, where the reader's core is what limits both. Beyond the last cache two cores that copy
- * get more out of memory than one: 64 MiB through the arena take 8 ms, read 14.
- */
-#define LEND_BYTES_DEFAULT ((size_t)16 << 20)
-
-/*
  * Across nodes a chunk is a message to each of them, and all slots' chunks are on their way at
  * once: what matters is that messages are long enough to be worth their cost, and enough to fill
  * the way.
@@ -67,8 +60,7 @@ static dt_shm_layout_t default_sizes(size_t size, int num_nodes)
                               .tiny_bytes = TINY_BYTES_DEFAULT,
                               .small_bytes = SMALL_TRAFFIC / size,
                               .chunk_bytes = at_least(CHUNK_TRAFFIC / size, CHUNK_BYTES_MIN),
-                              .pull_bytes = PULL_BYTES_DEFAULT,
-                              .lend_bytes = LEND_BYTES_DEFAULT};
+                              .pull_bytes = PULL_BYTES_DEFAULT};
     if (num_nodes == 0)
         return layout;
     /* Every vector is shared out, and has a header. */

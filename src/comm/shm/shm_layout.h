@@ -107,7 +107,6 @@ typedef struct dt_shm_layout {
     size_t head_bytes;    /* before the pairs */
     size_t pairs_offset;  /* size pairs */
     size_t pull_bytes;    /* shortest private memory that peers read themselves, if they can */
-    size_t lend_bytes;    /* longest vector of a broadcast that they do */
     size_t copy_bytes;    /* of an entry that was copied, at most */
     size_t copies_offset; /* for each of them DT_SHM_ENTRIES times copy_bytes */
     size_t arena_offset;

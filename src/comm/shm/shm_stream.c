@@ -111,15 +111,15 @@ static size_t bytes_of(const dt_shm_task_t *task)
     return (size_t)task->collective.count * task->pieces.element_bytes;
 }
 
-/* Whether this rank, the root of a broadcast, has the others read its private memory. */
+/* Whether this rank, the root of a broadcast, has the others read its private memory. That takes
+ * 0.85 of the time of the arena at 1 MiB, and at 64 MiB 10 ms where the arena takes 8 to 15. */
 static int lends(dt_shm_stream_t *stream, const dt_shm_task_t *task)
 {
     const dt_collective_t *collective = &task->collective;
     const dt_shm_layout_t *layout = &stream->layout;
-    size_t bytes = bytes_of(task);
     return collective->kind == DT_BROADCAST && collective->root == stream->rank &&
-           !task->reachable && !stream->cross && bytes <= layout->lend_bytes &&
-           bytes / (size_t)collective->num_pieces >= layout->pull_bytes &&
+           !task->reachable && !stream->cross &&
+           bytes_of(task) / (size_t)collective->num_pieces >= layout->pull_bytes &&
            collective->num_pieces <= layout->descriptors && dt_shm_pull_works(stream) == 1;
 }
 
