@@ -136,7 +136,10 @@ static void copies(void)
         }
         dtrain_gradset_stats_t stats = {.struct_size = sizeof stats};
         CHECK_OK(dtrain_gradset_get_stats(set, &stats));
-        CHECK(stats.copied_bytes == (is_own ? 2 * STEPS * bytes : 0));
+        /* On the way to other nodes there may be more. */
+        int64_t least = is_own ? 2 * STEPS * bytes : 0;
+        CHECK(dtrain_local_size() == dtrain_size() ? stats.copied_bytes == least
+                                                   : stats.copied_bytes >= least);
         /* A program of the time before there was this field. */
         dtrain_gradset_stats_t old = {.struct_size = offsetof(dtrain_gradset_stats_t, copied_bytes),
                                       .copied_bytes = 77};
