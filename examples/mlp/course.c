@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "agree.h"
 #include "random.h"
@@ -12,6 +13,23 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 /* ---- Before the first step ---------------------------------------------------------------- */
+
+void course_list_params(const options_t *options, dtrain_dtype_t dtype, course_params_t *list)
+{
+    list->count = 2 * (options->layer_count - 1);
+    for (int i = 0; i < list->count; i++) {
+        int layer = i / 2, is_bias = i % 2;
+        list->shapes[layer][0] = options->layers[layer];
+        list->shapes[layer][1] = options->layers[layer + 1];
+        snprintf(list->names[i], sizeof list->names[i], "layer%d.%s", layer + 1,
+                 is_bias ? "bias" : "weight");
+        list->params[i] = (dtrain_param_t){.struct_size = sizeof list->params[i],
+                                           .name = list->names[i],
+                                           .ndim = is_bias ? 1 : 2,
+                                           .shape = list->shapes[layer] + is_bias,
+                                           .dtype = dtype};
+    }
+}
 
 static int load_data(course_t *course, mlp_error_t *error)
 {

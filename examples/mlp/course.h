@@ -23,6 +23,15 @@ typedef struct course {
     int64_t steps_done; /* the course counts them */
 } course_t;
 
+/* An MLP's parameters: of each layer the weight and the bias. Points into itself: not to be copied.
+ */
+typedef struct course_params {
+    int count;
+    dtrain_param_t params[2 * OPTIONS_LAYERS_MAX];
+    char names[2 * OPTIONS_LAYERS_MAX][32];
+    int64_t shapes[OPTIONS_LAYERS_MAX][2];
+} course_params_t;
+
 /* All return 0, or -1 with a text. */
 typedef struct course_ops {
     /* Trains on the next batch. Adds the step's samples, and what is known of its communication. */
@@ -34,6 +43,9 @@ typedef struct course_ops {
     /* Of all parameters; CHECKSUM_START begins it. */
     int (*checksum)(void *trainer, uint64_t *checksum, mlp_error_t *error);
 } course_ops_t;
+
+/* The parameters of a model with the layers of `options`, for a gradient set. */
+void course_list_params(const options_t *options, dtrain_dtype_t dtype, course_params_t *list);
 
 /*
  * What a rank does alone: loads the data of course->options, and makes the samplers. *rows: samples

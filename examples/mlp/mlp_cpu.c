@@ -68,21 +68,8 @@ static int declare(trainer_t *trainer, mlp_error_t *error)
 {
     const options_t *options = &trainer->course.options;
     model_t *model = &trainer->model;
-    dtrain_param_t params[2 * OPTIONS_LAYERS_MAX];
-    char names[2 * OPTIONS_LAYERS_MAX][32];
-    int64_t shapes[OPTIONS_LAYERS_MAX][2];
-    for (int i = 0; i < 2 * model->layer_count; i++) {
-        const layer_t *layer = &model->layers[i / 2];
-        int is_bias = i % 2;
-        shapes[i / 2][0] = layer->inputs;
-        shapes[i / 2][1] = layer->outputs;
-        snprintf(names[i], sizeof names[i], "layer%d.%s", i / 2 + 1, is_bias ? "bias" : "weight");
-        params[i] = (dtrain_param_t){.struct_size = sizeof params[i],
-                                     .name = names[i],
-                                     .ndim = is_bias ? 1 : 2,
-                                     .shape = shapes[i / 2] + is_bias,
-                                     .dtype = DTRAIN_DTYPE_F32};
-    }
+    course_params_t list;
+    course_list_params(options, DTRAIN_DTYPE_F32, &list);
     /* Scaled by the global batch, the sum over ranks is the mean, however uneven the shards. */
     dtrain_gradset_desc_t set = {.struct_size = sizeof set, .op = DTRAIN_OP_SUM, .name = "mlp"};
     dtrain_optimizer_desc_t optimizer = {.struct_size = sizeof optimizer,
@@ -97,7 +84,7 @@ static int declare(trainer_t *trainer, mlp_error_t *error)
                          error) != 0)
         return -1;
     set.codec = codec;
-    status = dtrain_gradset_create(&set, params, 2 * model->layer_count, &trainer->gradients);
+    status = dtrain_gradset_create(&set, list.params, list.count, &trainer->gradients);
     dtrain_codec_destroy(codec);
     if (status != DTRAIN_OK ||
         dtrain_optimizer_create(trainer->gradients, &optimizer, &trainer->optimizer) != DTRAIN_OK)

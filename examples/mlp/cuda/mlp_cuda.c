@@ -113,22 +113,9 @@ static int declare(trainer_t *trainer, mlp_error_t *error)
 {
     const options_t *options = &trainer->course.options;
     gpu_model_t *model = &trainer->model;
-    dtrain_param_t params[2 * OPTIONS_LAYERS_MAX];
-    char names[2 * OPTIONS_LAYERS_MAX][32];
-    int64_t shapes[OPTIONS_LAYERS_MAX][2];
-    for (int i = 0; i < 2 * model->layer_count; i++) {
-        const gpu_layer_t *layer = &model->layers[i / 2];
-        int is_bias = i % 2;
-        shapes[i / 2][0] = layer->inputs;
-        shapes[i / 2][1] = layer->outputs;
-        snprintf(names[i], sizeof names[i], "layer%d.%s", i / 2 + 1, is_bias ? "bias" : "weight");
-        params[i] = (dtrain_param_t){.struct_size = sizeof params[i],
-                                     .name = names[i],
-                                     .ndim = is_bias ? 1 : 2,
-                                     .shape = shapes[i / 2] + is_bias,
-                                     .dtype = model->type == GPU_BF16 ? DTRAIN_DTYPE_BF16
-                                                                      : DTRAIN_DTYPE_F32};
-    }
+    course_params_t list;
+    course_list_params(options, model->type == GPU_BF16 ? DTRAIN_DTYPE_BF16 : DTRAIN_DTYPE_F32,
+                       &list);
     /* Scaled by the global batch, the sum over ranks is the mean, however uneven the parts. */
     dtrain_gradset_desc_t set = {.struct_size = sizeof set,
                                  .op = DTRAIN_OP_SUM,
@@ -138,8 +125,7 @@ static int declare(trainer_t *trainer, mlp_error_t *error)
                                          .rule = DTRAIN_RULE_SGD,
                                          .momentum = options->momentum,
                                          .sharded = options->sharded};
-    if (dtrain_gradset_create(&set, params, 2 * model->layer_count, &trainer->gradients) !=
-            DTRAIN_OK ||
+    if (dtrain_gradset_create(&set, list.params, list.count, &trainer->gradients) != DTRAIN_OK ||
         dtrain_optimizer_create(trainer->gradients, &optimizer, &trainer->optimizer) != DTRAIN_OK)
         return agree_library_error(error);
     for (int i = 0; i < model->layer_count; i++) {
