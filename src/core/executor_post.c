@@ -15,10 +15,8 @@ static int is_eager(const dt_executor_t *executor, const dt_operation_t *operati
  * done. The same on all ranks. */
 static size_t told_bytes(const dt_executor_t *executor, const dt_operation_t *operation)
 {
-    uint8_t kind = operation->signature.kind;
-    int is_sized = kind == DT_KIND_ALLGATHER || kind == DT_KIND_GATHER || kind == DT_KIND_ALLTOALL;
-    if (!executor->backend->ops->collect || operation->id >= DT_EAGER_SLOTS || !is_sized ||
-        dt_is_on_device(operation))
+    if (!executor->backend->ops->collect || operation->id >= DT_EAGER_SLOTS ||
+        !dt_kind_traits(operation->signature.kind)->rows_differ || dt_is_on_device(operation))
         return 0;
     size_t bytes = dt_sizes_told_bytes(operation, executor->ranks.size);
     return bytes <= DT_EAGER_BYTES ? bytes : 0;
