@@ -215,15 +215,20 @@ static int never_done(void *argument)
     return 0;
 }
 
+/* Who waits at once submits without a notice, and whoever steps may be asleep. */
+static void wake_for_news(dt_runtime_t *runtime)
+{
+    if (atomic_load(&runtime->baton.dozing) > 0 && has_news(runtime))
+        runtime->world.control->ops->wake(runtime->world.control);
+}
+
 /* Sleeps until something moved, unless it is done. [gate held] */
 static void sleep_until_moved(dt_runtime_t *runtime, int (*is_done)(void *argument), void *argument,
                               int64_t until_ns)
 {
     dt_baton_t *baton = &runtime->baton;
     atomic_fetch_add(&baton->sleepers, 1);
-    /* Who waits at once submits without a notice, and whoever steps may be asleep. */
-    if (atomic_load(&baton->dozing) > 0 && has_news(runtime))
-        runtime->world.control->ops->wake(runtime->world.control);
+    wake_for_news(runtime);
     if (!is_done(argument) && !dt_is_stranded(runtime))
         wait_moved(baton, until_ns);
     atomic_fetch_sub(&baton->sleepers, 1);
@@ -353,8 +358,7 @@ static int wait_for_thread(dt_runtime_t *runtime, int (*is_done)(void *argument)
     dt_baton_t *baton = &runtime->baton;
     int64_t sleep_ns = now(runtime) + baton->spin_ns;
     int turns = 0;
-    if (atomic_load(&baton->dozing) > 0 && has_news(runtime))
-        runtime->world.control->ops->wake(runtime->world.control);
+    wake_for_news(runtime);
     while (!is_done(argument) && now(runtime) < sleep_ns)
         relax(baton, &turns);
     pthread_mutex_lock(&baton->gate);
