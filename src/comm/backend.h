@@ -31,6 +31,14 @@ typedef struct dt_piece {
     int64_t count; /* elements */
 } dt_piece_t;
 
+/* What a device's tensor lies in on all ranks. NCCL asks that all ranks of a collective bring
+ * memory that they have registered, or none does. */
+typedef enum dt_memory {
+    DT_MEMORY_ANY = 0,      /* of some rank nothing is known */
+    DT_MEMORY_OWN = 1,      /* blocks of the device's `allocate` */
+    DT_MEMORY_SYMMETRIC = 2 /* the same place in blocks that are a window on all ranks */
+} dt_memory_t;
+
 /* A place in a device's stream; see device.h. */
 typedef struct dt_mark dt_mark_t;
 
@@ -52,6 +60,7 @@ typedef struct dt_collective {
      * entry may be NULL. */
     dt_mark_t *const *ready;
     int num_ready;
+    dt_memory_t memory; /* of the one piece, where there is one: the same on all ranks */
     /* Where bytes that are copied into and out of the backend's own memory are added; living until
      * the task is freed. NULL: they are not counted. */
     int64_t *copied;

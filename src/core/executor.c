@@ -144,6 +144,8 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
         collective->reduction.dtype = cast;
         return pack(executor, bucket, is_ready);
     }
+    if (bucket->is_on_device && bucket->count == 1)
+        collective->memory = bucket->operations[0]->memory;
     collective->ready = bucket->ready;
     collective->num_ready = bucket->is_on_device ? bucket->count : 0;
     if (bucket->count == 1) {

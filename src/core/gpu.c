@@ -59,6 +59,17 @@ static dtrain_status_t add_context(const dtrain_tensor_t *tensor, const dt_opera
                    tensor->name, why);
 }
 
+/* Of both buffers, as far as there are two. */
+static dt_memory_t memory_of(dt_device_t *device, const dt_operation_t *operation)
+{
+    const void *buffers[] = {operation->in, operation->out};
+    for (int i = 0; i < 2; i++) {
+        if (buffers[i] && !device->ops->is_own(device, buffers[i]))
+            return DT_MEMORY_ANY;
+    }
+    return DT_MEMORY_OWN;
+}
+
 dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mark_t *ready,
                             dt_operation_t *operation)
 {
@@ -73,6 +84,8 @@ dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mar
         if (buffers[i] && operation->count > 0)
             status = device->ops->check(device, buffers[i]);
     }
+    if (status == DTRAIN_OK)
+        operation->signature.memory = memory_of(device, operation);
     if (status == DTRAIN_OK && ready)
         operation->ready = dt_mark_hold(ready);
     else if (status == DTRAIN_OK)

@@ -30,8 +30,8 @@ dtrain_status_t dt_gpu_open(dt_gpu_t *gpu, const void *hint, dt_device_t **devic
 /* NULL: it is not open. */
 dt_device_t *dt_gpu_peek(dt_gpu_t *gpu);
 
-/* Of a call: its buffers are this GPU's, and what is before `ready` comes before it; NULL: what is
- * in its stream by now. */
+/* Of a call: its buffers are this GPU's, in memory of what kind is for the signature, and what is
+ * before `ready` comes before it; NULL: what is in its stream by now. */
 dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mark_t *ready,
                             dt_operation_t *operation);
 

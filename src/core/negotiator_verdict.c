@@ -8,7 +8,8 @@
 #define VARIANTS_CACHED_MAX 64
 
 /* Gives the pair of name and signature an id when it has come before. What only two ranks know has
- * none; nor has what ranks give different priorities, since an id stands for a priority too. */
+ * none; nor has what ranks give different priorities or have in different memory, since an id
+ * stands for these too. */
 static void give_id(dt_negotiator_t *negotiator, dt_tally_t *tally, dt_variant_t *variant)
 {
     if (variant->signature.kind == DT_KIND_TRANSFER || variant->who.count != tally->ready.count)
@@ -81,6 +82,8 @@ static void put_agreed(dt_negotiator_t *negotiator, dt_tally_t *tally, dt_varian
     entry->signature = agreed->signature;
     if (tally->is_join)
         entry->signature.root = tally->last_joined;
+    /* Who has joined puts in memory of another kind. */
+    entry->signature.memory = is_without ? DT_MEMORY_ANY : (uint64_t)dt_tally_memory(tally);
     if (is_without)
         put_ranks(negotiator, &tally->absent, entry);
 }

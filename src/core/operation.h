@@ -65,7 +65,8 @@ typedef struct dt_operation {
     int root, peer; /* the signature's, by their numbers in the set */
     int64_t
         copied; /* [done] bytes that were copied to bring them into the library's memory and back */
-    int divisor; /* of an average; set when it is agreed */
+    int divisor;        /* of an average; set when it is agreed */
+    dt_memory_t memory; /* of a device's tensor on all ranks; ditto */
 
     dt_pset_t *set;           /* [const] entered; NULL: none (pset_change.h, or refused) */
     dt_pset_change_t *change; /* adding or removing a set: owned */

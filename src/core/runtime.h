@@ -122,6 +122,7 @@ typedef struct dt_submission {
     uint64_t group;
     uint32_t group_size, group_index;
     dt_stamp_t stamp; /* of what comes with every step; zeros: none */
+    int is_symmetric; /* on a device: in a window, at the same place on all ranks */
 } dt_submission_t;
 
 /* The public asynchronous calls; see dtrain.h. */

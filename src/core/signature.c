@@ -65,7 +65,7 @@ int dt_signature_agrees(const dt_signature_t *a, const dt_signature_t *b)
 
 int dt_signature_equal(const dt_signature_t *a, const dt_signature_t *b)
 {
-    return a->priority == b->priority && dt_signature_agrees(a, b);
+    return a->priority == b->priority && a->memory == b->memory && dt_signature_agrees(a, b);
 }
 
 uint64_t dt_signature_hash(const dt_signature_t *signature)

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <dtrain/dtrain.h>
+#include "comm/backend.h"
 
 typedef enum dt_kind {
     DT_KIND_ALLREDUCE = 1,
@@ -56,6 +56,9 @@ typedef struct dt_signature {
     uint32_t group_size;  /* tensors in the group; 0: none */
     uint32_t group_index; /* this one's place in it */
     uint64_t group;       /* a hash of the names in it; 0: none */
+    /* dt_memory_t: of a device's tensor here, ANY in host memory. Ranks need not agree on it: where
+     * they differ it is ANY. An id stands for it too. So wide since there is no padding. */
+    uint64_t memory;
     double prescale, postscale;
     char codec[DTRAIN_CODEC_NAME_MAX + 1]; /* its name, and zeros; all zeros: none */
     int64_t coded_bytes;                   /* of the whole tensor, when there is a codec */

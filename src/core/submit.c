@@ -162,6 +162,8 @@ static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *su
         status = dt_coded_describe(operation, options->codec, name);
     if (status == DTRAIN_OK && operation->signature.device != DTRAIN_DEVICE_CPU)
         status = dt_gpu_take(&runtime->gpu, submission->tensor, submission->ready, operation);
+    if (submission->is_symmetric)
+        operation->signature.memory = DT_MEMORY_SYMMETRIC;
     return status;
 }
 

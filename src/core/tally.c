@@ -111,6 +111,17 @@ int64_t dt_tally_bytes(const dt_tally_t *tally)
     return dt_signature_count(signature) * (int64_t)dt_dtype_size((dtrain_dtype_t)signature->dtype);
 }
 
+dt_memory_t dt_tally_memory(const dt_tally_t *tally)
+{
+    const dt_signature_t *first = dt_tally_signature(tally);
+    for (int i = 0; first && i < tally->num_variants; i++) {
+        const dt_variant_t *variant = &tally->variants[i];
+        if (variant->who.count > 0 && variant->signature.memory != first->memory)
+            return DT_MEMORY_ANY;
+    }
+    return first ? (dt_memory_t)first->memory : DT_MEMORY_ANY;
+}
+
 uint32_t dt_tally_step(const dt_tally_t *tally)
 {
     uint32_t step = 0;

@@ -73,6 +73,9 @@ const char *dt_tally_what(const dt_tally_t *tally, char text[DT_KEY_TEXT_MAX]);
 /* How much data an agreed operation moves, as far as it is known. */
 int64_t dt_tally_bytes(const dt_tally_t *tally);
 
+/* What memory all who are ready have it in. */
+dt_memory_t dt_tally_memory(const dt_tally_t *tally);
+
 /* The furthest step of those who are ready; 0: there are no stamps. */
 uint32_t dt_tally_step(const dt_tally_t *tally);
 

@@ -175,6 +175,9 @@ static dtrain_status_t apply_agreed(dt_runtime_t *runtime, const dt_entry_t *ent
     if (dt_kind_traits(operation->signature.kind)->is_control)
         return complete_agreed(runtime, entry, operation);
     operation->is_agreed = 1;
+    /* All ranks whose signature an id stands for have it in the same kind of memory. */
+    operation->memory = (dt_memory_t)(entry->kind == DT_ENTRY_NEW ? entry->signature.memory
+                                                                  : operation->signature.memory);
     operation->divisor = operation->set->size;
     if (runtime->config.join_divisor == DTRAIN_JOIN_DIVISOR_PRESENT)
         operation->divisor -= (int)entry->num_absent;

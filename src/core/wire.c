@@ -148,6 +148,7 @@ void dt_put_signature(dt_buffer_t *buffer, const dt_signature_t *signature)
     dt_put_u32(buffer, (uint32_t)signature->pset);
     dt_put_u32(buffer, (uint32_t)signature->peer);
     dt_put_u32(buffer, (uint32_t)signature->priority);
+    dt_put_u8(buffer, (uint8_t)signature->memory);
     dt_put_u32(buffer, signature->group_size);
     dt_put_u32(buffer, signature->group_index);
     dt_put_u64(buffer, signature->group);
@@ -170,6 +171,7 @@ int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature)
     signature->pset = (int32_t)dt_get_u32(reader);
     signature->peer = (int32_t)dt_get_u32(reader);
     signature->priority = (int32_t)dt_get_u32(reader);
+    signature->memory = dt_get_u8(reader);
     signature->group_size = dt_get_u32(reader);
     signature->group_index = dt_get_u32(reader);
     signature->group = dt_get_u64(reader);
@@ -177,7 +179,8 @@ int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature)
     signature->postscale = dt_get_f64(reader);
     get_codec(reader, signature);
     if (signature->ndim > DTRAIN_NDIM_MAX || signature->kind < DT_KIND_ALLREDUCE ||
-        signature->kind > DT_KIND_LAST || (signature->group_size == 0) != (signature->group == 0))
+        signature->kind > DT_KIND_LAST || signature->memory > DT_MEMORY_SYMMETRIC ||
+        (signature->group_size == 0) != (signature->group == 0))
         reader->failed = 1;
     for (int i = 0; !reader->failed && i < signature->ndim; i++)
         signature->shape[i] = (int64_t)dt_get_u64(reader);

@@ -23,7 +23,7 @@
 #include "core/stamp.h"
 
 /* Raised with every change of a message's form. */
-#define DT_WIRE_VERSION 4
+#define DT_WIRE_VERSION 5
 
 /* "No id": the operation is not cached. */
 #define DT_ID_NONE UINT32_MAX

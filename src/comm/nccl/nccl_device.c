@@ -11,17 +11,12 @@
 #include "base/status.h"
 #include "comm/nccl/nccl_comm.h"
 #include "comm/nccl/nccl_compute.h"
+#include "comm/nccl/nccl_memory.h"
 
 /* How long copies may take at the end. */
 #define STUCK_NS DT_NS_PER_S
 
 extern const unsigned long long dt_kernels_fatbin[];
-
-struct dt_nccl_block {
-    dt_nccl_block_t *next;
-    void *memory;
-    int is_nccls;
-};
 
 /* ---- Errors, the current device ------------------------------------------------------------- */
 
@@ -163,80 +158,6 @@ static dtrain_status_t await(dt_device_t *base, dt_mark_t *mark)
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* NCCL's own memory can be sent from without a copy on systems that have the means; elsewhere it is
- * what cudaMalloc gives. */
-static dtrain_status_t get_memory(dt_nccl_device_t *device, size_t bytes, dt_nccl_block_t *block)
-{
-    size_t asked = bytes > 0 ? bytes : 1;
-    block->is_nccls = device->card.nccl_version > 0 &&
-                      device->nccl->mem_alloc(&block->memory, asked) == ncclSuccess;
-    cudaError_t error = cudaSuccess;
-    if (!block->is_nccls)
-        error = device->cuda->allocate(&block->memory, asked);
-    if (error != cudaSuccess) {
-        device->cuda->get_last_error();
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "GPU %d: no memory for %zu bytes", device->number,
-                       bytes);
-    }
-    error = device->cuda->memset_async(block->memory, 0, asked, device->copies);
-    if (error == cudaSuccess)
-        error = device->cuda->stream_synchronize(device->copies);
-    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaMemsetAsync");
-}
-
-static dtrain_status_t allocate(dt_device_t *base, size_t bytes, void **memory)
-{
-    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
-    dt_nccl_block_t *block = dt_calloc(1, sizeof *block);
-    dt_nccl_visit_t visit;
-    if (!block)
-        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory");
-    dtrain_status_t status = dt_nccl_enter(device, &visit);
-    if (status == DTRAIN_OK) {
-        status = get_memory(device, bytes, block);
-        dt_nccl_leave(device, &visit);
-    }
-    if (status != DTRAIN_OK) {
-        dt_free(block);
-        return status;
-    }
-    pthread_mutex_lock(&device->lock);
-    block->next = device->blocks;
-    device->blocks = block;
-    pthread_mutex_unlock(&device->lock);
-    *memory = block->memory;
-    return DTRAIN_OK;
-}
-
-static void give_back(dt_nccl_device_t *device, dt_nccl_block_t *block)
-{
-    dt_nccl_visit_t visit;
-    if (dt_nccl_enter(device, &visit) == DTRAIN_OK) {
-        if (block->is_nccls)
-            device->nccl->mem_free(block->memory);
-        else
-            device->cuda->deallocate(block->memory);
-        dt_nccl_leave(device, &visit);
-    }
-    dt_free(block);
-}
-
-static int deallocate(dt_device_t *base, void *memory)
-{
-    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
-    pthread_mutex_lock(&device->lock);
-    dt_nccl_block_t **at = &device->blocks;
-    while (*at && (*at)->memory != memory)
-        at = &(*at)->next;
-    dt_nccl_block_t *found = *at;
-    if (found)
-        *at = found->next;
-    pthread_mutex_unlock(&device->lock);
-    if (found)
-        give_back(device, found);
-    return found ? 0 : -1;
-}
-
 static dtrain_status_t check(dt_device_t *base, const void *memory)
 {
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
@@ -343,11 +264,7 @@ static void destroy(dt_device_t *base)
             dt_nccl_leave(device, &visit);
         return;
     }
-    while (device->blocks) {
-        dt_nccl_block_t *block = device->blocks;
-        device->blocks = block->next;
-        give_back(device, block);
-    }
+    dt_nccl_free_memory(device);
     while (device->spare) {
         dt_nccl_mark_t *mark = device->spare;
         device->spare = mark->next;
@@ -368,9 +285,10 @@ static const dt_device_ops_t ops = {
     .version = DT_DEVICE_VERSION,
     .destroy = destroy,
     .describe = describe,
-    .allocate = allocate,
-    .deallocate = deallocate,
+    .allocate = dt_nccl_allocate,
+    .deallocate = dt_nccl_deallocate,
     .check = check,
+    .is_own = dt_nccl_is_own,
     .record = record,
     .wait = wait_for,
     .reached = reached,

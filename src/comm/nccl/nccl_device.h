@@ -6,10 +6,10 @@
 
 #include "comm/device.h"
 #include "comm/nccl/nccl_api.h"
+#include "comm/nccl/nccl_ranges.h"
 #include "cuda/kernels.h"
 
 typedef struct dt_nccl_mark dt_nccl_mark_t;
-typedef struct dt_nccl_block dt_nccl_block_t;
 
 typedef struct dt_nccl_device {
     dt_device_t base;
@@ -26,7 +26,7 @@ typedef struct dt_nccl_device {
 
     pthread_mutex_t lock;
     dt_nccl_mark_t *spare;   /* [lock] marks that nobody uses */
-    dt_nccl_block_t *blocks; /* [lock] memory that is out */
+    dt_nccl_ranges_t blocks; /* [lock] memory that is out (nccl_memory.h) */
 } dt_nccl_device_t;
 
 struct dt_nccl_mark {

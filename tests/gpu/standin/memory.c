@@ -12,7 +12,6 @@
 #include "standin.h"
 
 #define DEVICE_BYTES ((size_t)4 << 30)
-#define ALIGNMENT 512
 #define BLOCKS_MAX 65536
 
 typedef struct block {
@@ -61,12 +60,13 @@ void *standin_reach(const void *pointer)
 }
 
 /* The first gap that is long enough: before which block it is, or -1. [lock held] */
-static int find_gap(size_t bytes, size_t *begin)
+static int find_gap(size_t bytes, size_t alignment, size_t *begin)
 {
     size_t end = 0;
     for (int i = 0; i <= num_blocks; i++) {
         size_t next = i < num_blocks ? blocks[i].begin : DEVICE_BYTES;
-        if (next - end >= bytes) {
+        end = (end + alignment - 1) / alignment * alignment;
+        if (next >= end && next - end >= bytes) {
             *begin = end;
             return i;
         }
@@ -75,16 +75,16 @@ static int find_gap(size_t bytes, size_t *begin)
     return -1;
 }
 
-void *standin_allocate(size_t bytes)
+void *standin_allocate(size_t bytes, size_t alignment)
 {
     size_t begin = 0;
     void *found = NULL;
     pthread_once(&once, map_device);
     if (bytes > DEVICE_BYTES)
         return NULL;
-    size_t whole = (bytes / ALIGNMENT + 1) * ALIGNMENT; /* a gap behind, also after 0 bytes */
+    size_t whole = (bytes / alignment + 1) * alignment; /* a gap behind, also after 0 bytes */
     pthread_mutex_lock(&lock);
-    int at = num_blocks < BLOCKS_MAX ? find_gap(whole, &begin) : -1;
+    int at = num_blocks < BLOCKS_MAX ? find_gap(whole, alignment, &begin) : -1;
     if (at >= 0) {
         memmove(&blocks[at + 1], &blocks[at], (size_t)(num_blocks - at) * sizeof *blocks);
         blocks[at] = (block_t){.begin = begin, .bytes = whole, .asked = bytes};

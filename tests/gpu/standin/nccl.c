@@ -227,7 +227,7 @@ STANDIN_API ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 STANDIN_API ncclResult_t ncclMemAlloc(void **pointer, size_t bytes)
 {
-    *pointer = standin_fault("ncclMemAlloc") == STANDIN_NONE ? standin_allocate(bytes) : NULL;
+    *pointer = standin_fault("ncclMemAlloc") == STANDIN_NONE ? standin_allocate(bytes, 4096) : NULL;
     return *pointer ? ncclSuccess : standin_fail(ncclUnhandledCudaError, "out of memory");
 }
 

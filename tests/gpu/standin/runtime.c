@@ -172,7 +172,7 @@ STANDIN_API cudaError_t cudaMalloc(void **pointer, size_t bytes)
     cudaError_t error = standin_begin("cudaMalloc");
     if (error != cudaSuccess)
         return error;
-    *pointer = standin_allocate(bytes);
+    *pointer = standin_allocate(bytes, 512);
     return standin_note(*pointer ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 

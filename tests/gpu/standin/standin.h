@@ -50,8 +50,9 @@ STANDIN_API int standin_rank(void);
 STANDIN_API void *standin_reach(const void *pointer);
 STANDIN_API int standin_is_device(const void *pointer);
 int standin_is_pinned(const void *pointer);
-/* Device memory, or NULL. Filled with a pattern that is no number. */
-STANDIN_API void *standin_allocate(size_t bytes);
+/* Device memory, or NULL. Filled with a pattern that is no number. `alignment`: a power of two, up
+ * to a page. */
+STANDIN_API void *standin_allocate(size_t bytes, size_t alignment);
 /* 0, or -1 for what is not the start of an allocation. */
 STANDIN_API int standin_free(void *pointer);
 /* The allocation that `pointer` is in: its bytes from there on; 0: none. */

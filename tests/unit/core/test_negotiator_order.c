@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/pset_key.h"
 #include "negotiator_world.h"
 
 /* Both ranks of two report an allreduce of `count` floats. */
@@ -128,6 +129,77 @@ static void test_negotiator_priorities_that_differ_get_no_id(void **state)
     assert_int_equal(world.entries[0].kind, DT_ENTRY_NEW); /* not all have it by that id */
     assert_int_equal(world.entries[0].id, DT_ID_NONE);
     assert_string_equal(world.entries[1].name, "low");
+    world_close(&world);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static dt_signature_t allreduce_in(dt_memory_t memory)
+{
+    dt_signature_t signature = allreduce_of(4);
+    signature.memory = memory;
+    return signature;
+}
+
+static void test_negotiator_memory_that_all_have_is_told_and_has_an_id(void **state)
+{
+    (void)state;
+    negotiator_world_t world;
+    world_open(&world, 3);
+    dt_signature_t own = allreduce_in(DT_MEMORY_OWN), any = allreduce_in(DT_MEMORY_ANY);
+    assert_int_equal(agree(&world, "x", &own)->signature.memory, DT_MEMORY_OWN);
+    uint32_t id = agree(&world, "x", &own)->id;
+    assert_int_not_equal(id, DT_ID_NONE);
+    assert_int_equal(agree(&world, "x", &any)->signature.memory, DT_MEMORY_ANY);
+    uint32_t other = agree(&world, "x", &any)->id;
+    assert_int_not_equal(other, DT_ID_NONE);
+    assert_int_not_equal(other, id); /* each stands for one kind */
+    world_close(&world);
+}
+
+static void test_negotiator_memory_that_differs_is_any_without_an_id(void **state)
+{
+    (void)state;
+    negotiator_world_t world;
+    world_open(&world, 3);
+    dt_signature_t own = allreduce_in(DT_MEMORY_OWN), any = allreduce_in(DT_MEMORY_ANY),
+                   symmetric = allreduce_in(DT_MEMORY_SYMMETRIC);
+    const dt_signature_t *const others[] = {&any, &symmetric};
+    agree(&world, "x", &own);
+    uint32_t id = agree(&world, "x", &own)->id;
+    for (int round = 0; round < 6; round++) {
+        int odd = round % 3; /* the one that differs is the first, one between, and the last */
+        for (int rank = 0; rank < 3; rank++) {
+            if (rank == odd)
+                report_new(&world, rank, "x", others[round / 3]);
+            else
+                report_ready(&world, rank, id);
+        }
+        const entry_t *entry = take_one(&world);
+        assert_int_equal(entry->kind, DT_ENTRY_NEW);
+        assert_int_equal(entry->id, DT_ID_NONE);
+        assert_int_equal(entry->signature.memory, DT_MEMORY_ANY);
+    }
+    world_close(&world);
+}
+
+/* Its stand-in lies in memory that is not the library's kind. */
+static void test_negotiator_memory_without_a_rank_that_joined_is_any(void **state)
+{
+    (void)state;
+    negotiator_world_t world;
+    world_open(&world, 3);
+    dt_signature_t own = allreduce_in(DT_MEMORY_OWN), join = {.kind = DT_KIND_JOIN};
+    agree(&world, "x", &own);
+    uint32_t id = agree(&world, "x", &own)->id;
+    report_new(&world, 1, DT_NAME_JOIN, &join);
+    assert_int_equal(take_verdict(&world), 0);
+    report_ready(&world, 0, id);
+    report_ready(&world, 2, id);
+    const entry_t *entry = take_one(&world);
+    assert_int_equal(entry->kind, DT_ENTRY_NEW);
+    assert_int_equal(entry->absent, 2);
+    assert_int_equal(entry->signature.memory, DT_MEMORY_ANY);
     world_close(&world);
 }
 
@@ -277,6 +349,9 @@ int main(void)
         cmocka_unit_test(test_negotiator_holds_back_what_has_no_room_so_that_it_can_be_overtaken),
         cmocka_unit_test(test_negotiator_is_not_over_while_it_holds_back),
         cmocka_unit_test(test_negotiator_priorities_that_differ_get_no_id),
+        cmocka_unit_test(test_negotiator_memory_that_all_have_is_told_and_has_an_id),
+        cmocka_unit_test(test_negotiator_memory_that_differs_is_any_without_an_id),
+        cmocka_unit_test(test_negotiator_memory_without_a_rank_that_joined_is_any),
         cmocka_unit_test(test_negotiator_transfer_takes_its_two_ranks),
         cmocka_unit_test(test_negotiator_transfer_fails_when_its_other_end_has_left),
         cmocka_unit_test(test_negotiator_transfer_given_up_names_the_rank_that_is_missing),
