@@ -19,18 +19,10 @@ static cudaStream_t stream;
 
 static void check_nccl(ncclResult_t result, const char *what)
 {
-    if (result == ncclSuccess || result == ncclInProgress)
+    if (result == ncclSuccess)
         return;
     fprintf(stderr, "bench_overhead: %s: %s\n", what, ncclGetErrorString(result));
     exit(1);
-}
-
-static void settle(void)
-{
-    ncclResult_t state = ncclInProgress;
-    while (state == ncclInProgress)
-        check_nccl(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
-    check_nccl(state, "NCCL");
 }
 
 static double seconds(void)
@@ -45,7 +37,6 @@ static double run_bare(float *memory, int64_t count)
     double begin = seconds();
     check_nccl(ncclAllReduce(memory, memory, (size_t)count, ncclFloat32, ncclSum, comm, stream),
                "ncclAllReduce");
-    settle();
     CUDA_OK(cudaStreamSynchronize(stream));
     return seconds() - begin;
 }
@@ -75,11 +66,7 @@ static void connect(void)
     if (dtrain_rank() == 0)
         check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
     CHECK_OK(dtrain_broadcast("id", &id, (int64_t)sizeof id, DTRAIN_DTYPE_U8, 0));
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    check_nccl(ncclCommInitRankConfig(&comm, dtrain_size(), id, dtrain_rank(), &config),
-               "ncclCommInitRankConfig");
-    settle();
+    check_nccl(ncclCommInitRank(&comm, dtrain_size(), id, dtrain_rank()), "ncclCommInitRank");
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 }
 

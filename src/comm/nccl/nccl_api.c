@@ -67,8 +67,26 @@ static const function_t functions[] = {
     {"ncclGroupEnd", offsetof(dt_nccl_api_t, group_end)},
 };
 
+/* NULL in the table where NCCL is too old to have it. */
+static const function_t newer_functions[] = {
+    {"ncclCommRevoke", offsetof(dt_nccl_api_t, comm_revoke)},
+};
+
 static dt_nccl_api_t table;
 static int is_complete;
+
+/* The name of the first one that is not there, or NULL. */
+static const char *find(void *library, const function_t *wanted, size_t n)
+{
+    const char *missing = NULL;
+    for (size_t i = 0; i < n; i++) {
+        void *found = dlsym(library, wanted[i].name);
+        *(void **)((char *)&table + wanted[i].offset) = found;
+        if (!found && !missing)
+            missing = wanted[i].name;
+    }
+    return missing;
+}
 
 /* It stays loaded. */
 static void load(void)
@@ -78,15 +96,12 @@ static void load(void)
         dt_log(DTRAIN_LOG_INFO, "nccl", "no NCCL: %s", dlerror());
         return;
     }
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        void *found = dlsym(library, functions[i].name);
-        if (!found) {
-            dt_log(DTRAIN_LOG_WARN, "nccl", LIBRARY " is too old: it has no %s", functions[i].name);
-            return;
-        }
-        *(void **)((char *)&table + functions[i].offset) = found;
-    }
-    is_complete = 1;
+    const char *missing = find(library, functions, sizeof functions / sizeof functions[0]);
+    is_complete = !missing;
+    if (missing)
+        dt_log(DTRAIN_LOG_WARN, "nccl", LIBRARY " is too old: it has no %s", missing);
+    else
+        find(library, newer_functions, sizeof newer_functions / sizeof newer_functions[0]);
 }
 
 const dt_nccl_api_t *dt_nccl_load(void)

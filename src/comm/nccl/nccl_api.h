@@ -47,6 +47,7 @@ typedef struct dt_nccl_api {
     __typeof__(ncclCommGetAsyncError) *comm_get_async_error;
     __typeof__(ncclCommDestroy) *comm_destroy;
     __typeof__(ncclCommAbort) *comm_abort;
+    ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags); /* from 2.28.7 on; NULL before */
     __typeof__(ncclMemAlloc) *mem_alloc;
     __typeof__(ncclMemFree) *mem_free;
     __typeof__(ncclAllReduce) *all_reduce;

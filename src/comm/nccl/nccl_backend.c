@@ -1,8 +1,7 @@
 /*
- * nccl_backend.c - collectives over NCCL. A task goes into the communicator's stream as a whole:
- * waits for its inputs, packing, NCCL's operations, unpacking, and a mark by which its end is seen.
- * As long as NCCL says that its operations are in progress they may not be in the stream yet, so
- * what follows them has to wait; and so has the next task.
+ * nccl_backend.c - collectives over NCCL. The issuer puts a task into the communicator's stream as
+ * a whole: waits for its inputs, packing, NCCL's operations, unpacking, and a mark by which its end
+ * is seen.
  */
 #include <string.h>
 
@@ -16,20 +15,15 @@
 /* Holds a bucket of the usual size. */
 #define BUFFER_BYTES_MIN ((size_t)32 << 20)
 
-typedef enum state {
-    WAITING = 0,   /* for the tasks before it */
-    LAUNCHING = 1, /* NCCL has it in progress */
-    RUNNING = 2    /* all of it is in the stream */
-} state_t;
-
 struct dt_nccl_task {
+    dt_nccl_job_t job;
+    dt_nccl_comm_t *comm;
     dt_collective_t collective;
     dt_nccl_wire_t wire;
-    state_t state;
-    dt_nccl_task_t *next;
     int is_packed;  /* NCCL works on the communicator's buffer */
     int64_t packed; /* elements in it */
     dt_mark_t *mark;
+    dt_nccl_task_t *next; /* of those given up */
 };
 
 static int is_reduction(const dt_collective_t *collective)
@@ -286,64 +280,22 @@ static dtrain_status_t call_nccl(dt_nccl_comm_t *comm, const dt_nccl_task_t *tas
 
 /* ---- Tasks ---------------------------------------------------------------------------------- */
 
-static dtrain_status_t launch(dt_nccl_comm_t *comm, dt_nccl_task_t *task)
+/* By the issuer. When NCCL's call returns, its operations are in the stream. */
+static dtrain_status_t run(dt_nccl_job_t *job)
 {
+    dt_nccl_task_t *task = (dt_nccl_task_t *)job;
+    dt_nccl_comm_t *comm = task->comm;
     dtrain_status_t status = dt_nccl_wait_all(comm->device, comm->stream, task->collective.ready,
                                               task->collective.num_ready);
     if (status == DTRAIN_OK)
         status = pack(comm, task);
     if (status == DTRAIN_OK)
         status = call_nccl(comm, task);
-    if (status != DTRAIN_OK)
-        return status;
-    task->state = LAUNCHING;
-    comm->launching = task;
-    return DTRAIN_OK;
-}
-
-/* NCCL has put its operations into the stream. */
-static dtrain_status_t complete_launch(dt_nccl_comm_t *comm)
-{
-    dt_nccl_task_t *task = comm->launching;
-    dtrain_status_t status = unpack(comm, task);
+    if (status == DTRAIN_OK && atomic_load(&comm->issuer.stop)) /* the pieces may be gone */
+        status = dt_fail(DTRAIN_ERR_COMMUNICATION, "the operation was given up");
     if (status == DTRAIN_OK)
-        status = dt_nccl_record(comm->device, comm->stream, &task->mark);
-    if (status == DTRAIN_OK)
-        task->state = RUNNING;
-    comm->launching = NULL;
-    return status;
-}
-
-/* Also what only shows while tasks run: a rank that is gone, a network that is down. */
-static dtrain_status_t advance(dt_nccl_comm_t *comm)
-{
-    dtrain_status_t status = dt_nccl_poll(comm);
-    while (status == DTRAIN_OK) {
-        if (comm->launching)
-            status = complete_launch(comm);
-        dt_nccl_task_t *task = comm->first;
-        if (status != DTRAIN_OK || !task)
-            break;
-        comm->first = task->next;
-        status = launch(comm, task);
-        if (status == DTRAIN_OK)
-            status = dt_nccl_poll(comm);
-    }
-    return status == DTRAIN_IN_PROGRESS ? DTRAIN_OK : status;
-}
-
-static dtrain_status_t advance_entered(dt_nccl_comm_t *comm)
-{
-    dt_nccl_visit_t visit;
-    if (comm->is_failed)
-        return dt_fail(DTRAIN_ERR_COMMUNICATION, "GPU %d: NCCL has failed before",
-                       comm->device->number);
-    dtrain_status_t status = dt_nccl_enter(comm->device, &visit);
-    if (status != DTRAIN_OK)
-        return status;
-    status = advance(comm);
-    dt_nccl_leave(comm->device, &visit);
-    return status;
+        status = unpack(comm, task);
+    return status == DTRAIN_OK ? dt_nccl_record(comm->device, comm->stream, &task->mark) : status;
 }
 
 static dtrain_status_t start(dt_backend_t *backend, const dt_collective_t *collective,
@@ -353,56 +305,59 @@ static dtrain_status_t start(dt_backend_t *backend, const dt_collective_t *colle
     dt_nccl_task_t *task = dt_calloc(1, sizeof *task);
     if (!task)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for a collective");
+    task->job.run = run;
+    task->comm = comm;
     task->collective = *collective;
     task->wire = dt_nccl_wire(&collective->reduction);
-    if (comm->first)
-        comm->last->next = task;
-    else
-        comm->first = task;
-    comm->last = task;
+    dt_nccl_issuer_post(&comm->issuer, &task->job);
     *out = (dt_task_t *)task;
-    return DTRAIN_OK; /* progress is asked for at once, and an error there has a task */
+    return DTRAIN_OK;
+}
+
+static int is_enqueued(const dt_nccl_task_t *task)
+{
+    return atomic_load(&task->job.is_done);
 }
 
 static dtrain_status_t progress(dt_backend_t *backend, dt_task_t *base)
 {
     dt_nccl_comm_t *comm = (dt_nccl_comm_t *)backend;
     dt_nccl_task_t *task = (dt_nccl_task_t *)base;
-    dtrain_status_t status = advance_entered(comm);
-    if (status != DTRAIN_OK)
-        return status;
-    return task->state == RUNNING ? dt_nccl_reached(comm->device, task->mark) : DTRAIN_IN_PROGRESS;
+    dtrain_status_t status = dt_nccl_look(comm, &task->job);
+    return status == DTRAIN_OK ? dt_nccl_reached(comm->device, task->mark) : status;
 }
 
 static dt_mark_t *enqueued(dt_backend_t *backend, dt_task_t *base)
 {
     dt_nccl_task_t *task = (dt_nccl_task_t *)base;
     (void)backend;
-    return task->state == RUNNING ? task->mark : NULL;
-}
-
-static void forget(dt_nccl_comm_t *comm, const dt_nccl_task_t *task)
-{
-    dt_nccl_task_t **at = &comm->first;
-    if (comm->launching == task)
-        comm->launching = NULL;
-    while (*at && *at != task)
-        at = &(*at)->next;
-    if (*at)
-        *at = task->next;
-    for (comm->last = comm->first; comm->last && comm->last->next;)
-        comm->last = comm->last->next;
+    return is_enqueued(task) ? task->mark : NULL;
 }
 
 static void release(dt_backend_t *backend, dt_task_t *base)
 {
     dt_nccl_comm_t *comm = (dt_nccl_comm_t *)backend;
     dt_nccl_task_t *task = (dt_nccl_task_t *)base;
-    if (task->state != RUNNING || dt_nccl_reached(comm->device, task->mark) != DTRAIN_OK)
+    int is_issued = is_enqueued(task);
+    if (!is_issued || dt_nccl_reached(comm->device, task->mark) != DTRAIN_OK)
         dt_nccl_abort(comm);
-    forget(comm, task);
+    if (!is_issued) {
+        task->next = comm->given_up;
+        comm->given_up = task;
+        return;
+    }
     dt_mark_drop(task->mark);
     dt_free(task);
+}
+
+void dt_nccl_free_given_up(dt_nccl_comm_t *comm)
+{
+    while (comm->given_up) {
+        dt_nccl_task_t *task = comm->given_up;
+        comm->given_up = task->next;
+        dt_mark_drop(task->mark);
+        dt_free(task);
+    }
 }
 
 static void destroy(dt_backend_t *backend, int clean)

@@ -1,16 +1,18 @@
 #include "comm/nccl/nccl_comm.h"
 
-#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/thread.h"
 
-/* An abort that takes longer is left to itself, with what it may still touch. */
+/* An end that takes longer is left to itself, with what it may still touch. */
 #define ABORT_NS (3 * DT_NS_PER_S)
+#define DESTROY_NS (30 * DT_NS_PER_S)
 
 /* A first collective that takes longer earns a warning with what to try. */
 #define SLOW_NS (10 * DT_NS_PER_S)
@@ -19,23 +21,57 @@
     "if ranks of one machine hang here, try NCCL_P2P_DISABLE=1 or NCCL_NVLS_ENABLE=0; between " \
     "machines NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO tells more; DTRAIN_GPU=staged does without NCCL"
 
+/* NCCL_COMM_BLOCKING=0 makes it one that does not block all the same. */
+static ncclResult_t await_progress(dt_nccl_comm_t *comm)
+{
+    ncclResult_t state = ncclInProgress;
+    atomic_store(&comm->is_polled, 1);
+    while (state == ncclInProgress && !atomic_load(&comm->issuer.stop)) {
+        ncclResult_t result = comm->device->nccl->comm_get_async_error(comm->nccl, &state);
+        if (result != ncclSuccess)
+            return result;
+        sched_yield();
+    }
+    return state;
+}
+
 dtrain_status_t dt_nccl_result(dt_nccl_comm_t *comm, ncclResult_t result, const char *call)
 {
-    if (result == ncclSuccess || result == ncclInProgress)
+    if (result == ncclInProgress)
+        result = await_progress(comm);
+    if (result == ncclSuccess)
         return DTRAIN_OK;
     const dt_nccl_api_t *nccl = comm->device->nccl;
-    comm->is_failed = 1;
     return dt_fail(DTRAIN_ERR_COMMUNICATION, "GPU %d: %s: %s (%.400s)", comm->device->number, call,
                    nccl->get_error_string(result), nccl->get_last_error(comm->nccl));
 }
 
-dtrain_status_t dt_nccl_poll(dt_nccl_comm_t *comm)
+/* Also what only shows while tasks run: a rank that is gone, a network that is down. */
+static dtrain_status_t find_error(dt_nccl_comm_t *comm)
 {
     ncclResult_t state = ncclSuccess;
+    if (atomic_load(&comm->is_polled)) /* by the issuer, and only one may */
+        return DTRAIN_OK;
     ncclResult_t result = comm->device->nccl->comm_get_async_error(comm->nccl, &state);
-    if (result == ncclSuccess && state == ncclInProgress)
-        return DTRAIN_IN_PROGRESS;
+    if (state == ncclInProgress)
+        return DTRAIN_OK;
     return dt_nccl_result(comm, result == ncclSuccess ? state : result, "NCCL");
+}
+
+dtrain_status_t dt_nccl_look(dt_nccl_comm_t *comm, const dt_nccl_job_t *job)
+{
+    if (comm->is_failed)
+        return dt_fail(DTRAIN_ERR_COMMUNICATION, "GPU %d: NCCL has failed before",
+                       comm->device->number);
+    dtrain_status_t status = dt_nccl_issuer_look(&comm->issuer, job);
+    int is_error = status != DTRAIN_OK && status != DTRAIN_IN_PROGRESS;
+    if (!is_error && comm->is_made) {
+        dtrain_status_t found = find_error(comm);
+        is_error = found != DTRAIN_OK;
+        status = is_error ? found : status;
+    }
+    comm->is_failed = is_error;
+    return status;
 }
 
 /* ---- Making --------------------------------------------------------------------------------- */
@@ -54,8 +90,26 @@ dtrain_status_t dt_nccl_make_id(dt_device_t *base, dt_device_id_t *id)
     return DTRAIN_OK;
 }
 
+static dtrain_status_t make(dt_nccl_job_t *job)
+{
+    dt_nccl_comm_t *comm = (dt_nccl_comm_t *)((char *)job - offsetof(dt_nccl_comm_t, making));
+    const dt_nccl_api_t *nccl = comm->device->nccl;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    dtrain_status_t status = dt_nccl_result(
+        comm, nccl->comm_init(&comm->nccl, comm->size, comm->id, comm->rank, &config),
+        "ncclCommInitRankConfig");
+    if (status == DTRAIN_OK)
+        status = dt_nccl_result(comm,
+                                nccl->all_reduce(comm->probe, comm->probe, 1, ncclFloat32, ncclSum,
+                                                 comm->nccl, comm->stream),
+                                "the first ncclAllReduce");
+    return status == DTRAIN_OK ? dt_nccl_record(comm->device, comm->stream, &comm->probe_mark)
+                               : status;
+}
+
 /* Memory is had beforehand: asking for some may wait for what runs. */
-static dtrain_status_t begin_comm(dt_nccl_comm_t *comm, const dt_device_id_t *id)
+static dtrain_status_t begin_comm(dt_nccl_comm_t *comm)
 {
     dt_nccl_device_t *device = comm->device;
     void *probe = NULL;
@@ -65,15 +119,13 @@ static dtrain_status_t begin_comm(dt_nccl_comm_t *comm, const dt_device_id_t *id
         status = dt_nccl_reserve(comm, 1);
     if (status == DTRAIN_OK)
         status = dt_nccl_stream_create(device, &comm->stream);
+    if (status == DTRAIN_OK)
+        status = dt_nccl_issuer_start(&comm->issuer, device->cuda, device->number);
     if (status != DTRAIN_OK)
         return status;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ncclUniqueId unique;
-    memcpy(&unique, id, sizeof unique);
-    ncclResult_t result =
-        device->nccl->comm_init(&comm->nccl, comm->size, unique, comm->rank, &config);
-    return dt_nccl_result(comm, result, "ncclCommInitRankConfig");
+    comm->making.run = make;
+    dt_nccl_issuer_post(&comm->issuer, &comm->making);
+    return DTRAIN_OK;
 }
 
 dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int rank, int size,
@@ -90,9 +142,10 @@ dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int
     comm->rank = rank;
     comm->size = size;
     comm->begin_ns = dt_now_ns();
+    memcpy(&comm->id, id, sizeof comm->id);
     dtrain_status_t status = dt_nccl_enter(device, &visit);
     if (status == DTRAIN_OK) {
-        status = begin_comm(comm, id);
+        status = begin_comm(comm);
         dt_nccl_leave(device, &visit);
     }
     if (status != DTRAIN_OK) {
@@ -105,13 +158,6 @@ dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int
 
 /* ---- The first collective ------------------------------------------------------------------- */
 
-static dtrain_status_t begin_probe(dt_nccl_comm_t *comm)
-{
-    ncclResult_t result = comm->device->nccl->all_reduce(comm->probe, comm->probe, 1, ncclFloat32,
-                                                         ncclSum, comm->nccl, comm->stream);
-    return dt_nccl_result(comm, result, "the first ncclAllReduce");
-}
-
 static void warn_when_slow(dt_nccl_comm_t *comm)
 {
     if (comm->begin_ns == 0 || dt_now_ns() - comm->begin_ns < SLOW_NS)
@@ -121,32 +167,14 @@ static void warn_when_slow(dt_nccl_comm_t *comm)
            comm->device->number, comm->size, (int)(SLOW_NS / DT_NS_PER_S));
 }
 
-/* Init, then a collective, then its end: each may be in progress. */
-static dtrain_status_t advance(dt_nccl_comm_t *comm)
-{
-    dtrain_status_t status = dt_nccl_poll(comm);
-    if (status != DTRAIN_OK)
-        return status;
-    if (!comm->is_connected) {
-        comm->is_connected = 1;
-        status = begin_probe(comm);
-        return status == DTRAIN_OK ? DTRAIN_IN_PROGRESS : status;
-    }
-    if (!comm->probe_mark)
-        status = dt_nccl_record(comm->device, comm->stream, &comm->probe_mark);
-    return status == DTRAIN_OK ? dt_nccl_reached(comm->device, comm->probe_mark) : status;
-}
-
 dtrain_status_t dt_nccl_connected(dt_device_t *base, dt_backend_t *backend)
 {
-    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
     dt_nccl_comm_t *comm = (dt_nccl_comm_t *)backend;
-    dt_nccl_visit_t visit;
-    dtrain_status_t status = dt_nccl_enter(device, &visit);
-    if (status == DTRAIN_OK) {
-        status = advance(comm);
-        dt_nccl_leave(device, &visit);
-    }
+    (void)base;
+    dtrain_status_t status = dt_nccl_look(comm, &comm->making);
+    comm->is_made = status == DTRAIN_OK;
+    if (status == DTRAIN_OK)
+        status = dt_nccl_reached(comm->device, comm->probe_mark);
     if (status == DTRAIN_IN_PROGRESS)
         warn_when_slow(comm);
     else if (status != DTRAIN_OK)
@@ -156,57 +184,67 @@ dtrain_status_t dt_nccl_connected(dt_device_t *base, dt_backend_t *backend)
 
 /* ---- Ending --------------------------------------------------------------------------------- */
 
-typedef struct ending {
-    const dt_nccl_api_t *nccl;
-    const dt_cuda_api_t *cuda;
-    ncclComm_t comm;
-    int device;
-} ending_t;
-
-static void *run_abort(void *argument)
+/*
+ * The issuer may be within a call that waits for a rank which is gone. A revoked communicator lets
+ * it return, and only then is the communicator freed; where NCCL has no revoking, an abort does
+ * both at once.
+ */
+static void *run_end(void *argument)
 {
-    ending_t *ending = argument;
-    ending->cuda->set_device(ending->device);
-    ending->nccl->comm_abort(ending->comm);
-    dt_free(ending);
+    dt_nccl_comm_t *comm = argument;
+    const dt_nccl_api_t *nccl = comm->device->nccl;
+    int is_aborted = 0;
+    comm->device->cuda->set_device(comm->device->number);
+    if (!comm->is_clean && comm->is_made) {
+        if (nccl->comm_revoke) {
+            nccl->comm_revoke(comm->nccl, 0);
+        } else if (atomic_load(&comm->issuer.is_busy)) {
+            nccl->comm_abort(comm->nccl);
+            is_aborted = 1;
+        }
+    }
+    dt_nccl_issuer_join(&comm->issuer);
+    if (!comm->nccl || is_aborted)
+        return NULL;
+    if (comm->is_clean)
+        nccl->comm_destroy(comm->nccl);
+    else
+        nccl->comm_abort(comm->nccl);
     return NULL;
+}
+
+static void begin_end(dt_nccl_comm_t *comm, int is_clean)
+{
+    if (comm->has_ender)
+        return;
+    comm->is_failed = 1;
+    comm->is_clean = is_clean;
+    dt_nccl_issuer_stop(&comm->issuer);
+    comm->has_ender = dt_thread_start(&comm->ender, "dtrain-nccl-end", run_end, comm) == 0;
 }
 
 void dt_nccl_abort(dt_nccl_comm_t *comm)
 {
-    ending_t *ending = comm->nccl ? dt_alloc(sizeof *ending) : NULL;
-    if (!ending)
-        return;
-    *ending = (ending_t){.nccl = comm->device->nccl,
-                         .cuda = comm->device->cuda,
-                         .comm = comm->nccl,
-                         .device = comm->device->number};
-    comm->is_failed = 1;
-    comm->has_ender = pthread_create(&comm->ender, NULL, run_abort, ending) == 0;
-    if (!comm->has_ender)
-        dt_free(ending);
-    comm->nccl = NULL;
+    begin_end(comm, 0);
 }
 
-/* The clock of pthread_timedjoin_np is the one of the wall. */
 static int has_ended(dt_nccl_comm_t *comm)
 {
-    struct timespec until;
+    int64_t limit_ns = comm->is_clean ? DESTROY_NS : ABORT_NS;
     if (!comm->has_ender)
         return 0;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(ABORT_NS / DT_NS_PER_S);
-    if (pthread_timedjoin_np(comm->ender, NULL, &until) == 0)
+    if (dt_thread_join(comm->ender, limit_ns) == 0)
         return 1;
     pthread_detach(comm->ender);
-    dt_log(DTRAIN_LOG_WARN, "nccl", "GPU %d: ncclCommAbort did not come back in %d s",
-           comm->device->number, (int)(ABORT_NS / DT_NS_PER_S));
+    dt_log(DTRAIN_LOG_WARN, "nccl", "GPU %d: the end of NCCL's communicator did not come in %d s",
+           comm->device->number, (int)(limit_ns / DT_NS_PER_S));
     return 0;
 }
 
 static void free_parts(dt_nccl_comm_t *comm)
 {
     dt_nccl_device_t *device = comm->device;
+    dt_nccl_free_given_up(comm);
     dt_mark_drop(comm->probe_mark);
     if (comm->stream)
         device->cuda->stream_destroy(comm->stream);
@@ -217,18 +255,14 @@ static void free_parts(dt_nccl_comm_t *comm)
     dt_free(comm);
 }
 
-/* A kernel that may still run keeps what it uses: all that the device has. */
+/* A kernel or a call that may still run keeps what it uses: all that the device has. */
 void dt_nccl_comm_destroy(dt_nccl_comm_t *comm, int clean)
 {
     dt_nccl_device_t *device = comm->device; /* outlives it */
     dt_nccl_visit_t visit = {0};
-    int was_aborted = comm->is_failed || !clean || comm->has_ender;
     int is_entered = dt_nccl_enter(device, &visit) == DTRAIN_OK;
-    if (!was_aborted && comm->nccl)
-        device->nccl->comm_destroy(comm->nccl);
-    else if (comm->nccl)
-        dt_nccl_abort(comm);
-    if (comm->has_ender && !has_ended(comm))
+    begin_end(comm, clean && !comm->is_failed);
+    if (!has_ended(comm))
         device->is_stuck = 1;
     if (!device->is_stuck)
         free_parts(comm);

@@ -1,11 +1,12 @@
 /*
- * nccl_comm.h - one communicator of NCCL: how it comes to be, fails and ends. It does not block:
- * whatever NCCL says is in progress is asked after later.
+ * nccl_comm.h - one communicator of NCCL: how it comes to be, fails and ends. Nothing here blocks:
+ * what may do so is a job of the communicator's issuer.
  */
 #ifndef DT_COMM_NCCL_COMM_H
 #define DT_COMM_NCCL_COMM_H
 
 #include "comm/nccl/nccl_device.h"
+#include "comm/nccl/nccl_issuer.h"
 
 #define DT_NCCL_BUFFERS_MAX 64 /* each is twice the one before */
 
@@ -14,26 +15,30 @@ typedef struct dt_nccl_task dt_nccl_task_t;
 typedef struct dt_nccl_comm {
     dt_backend_t base;
     dt_nccl_device_t *device;
+    dt_nccl_issuer_t issuer;
     int rank, size;
-    ncclComm_t nccl;
+    ncclComm_t nccl; /* [issuer] until it is made */
     cudaStream_t stream;
-    int is_connected; /* and checked by a first collective */
-    int is_failed;    /* good for destroy only */
-    int has_ender;    /* a thread that aborts it */
+    _Atomic int is_polled; /* calls may return before they are done */
+    int is_made;           /* and its first collective is in the stream */
+    int is_failed;         /* good for destroy only */
+    int has_ender;         /* a thread that ends it */
+    int is_clean;          /* by destroying, not by aborting it */
     pthread_t ender;
 
-    /* The one whose calls NCCL still has in progress: the next one's have to wait. */
-    dt_nccl_task_t *launching;
-    dt_nccl_task_t *first, *last; /* that have not been launched, in order */
+    /* Those that the issuer still had when they were given up. */
+    dt_nccl_task_t *given_up;
 
-    /* What is packed. In the order of the stream one buffer is enough; those that became too small
-     * are kept, since freeing memory would wait for all that runs. */
+    /* [issuer] What is packed. In the order of the stream one buffer is enough; those that became
+     * too small are kept, since freeing memory would wait for all that runs. */
     void *buffer;
     size_t buffer_bytes;
     void *buffers[DT_NCCL_BUFFERS_MAX];
     int num_buffers;
 
-    /* The collective by which it is checked. */
+    /* Making it, and the collective by which it is checked. */
+    dt_nccl_job_t making;
+    ncclUniqueId id;
     float *probe;
     dt_mark_t *probe_mark;
     int64_t begin_ns;
@@ -44,21 +49,24 @@ dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int
                                 dt_backend_t **backend);
 dtrain_status_t dt_nccl_connected(dt_device_t *base, dt_backend_t *backend);
 
-/* Of what a call to NCCL returned: OK, also when it is in progress. */
+/* Of what a call to NCCL returned, in a job. */
 dtrain_status_t dt_nccl_result(dt_nccl_comm_t *comm, ncclResult_t result, const char *call);
 
-/* OK when nothing is in progress, IN_PROGRESS, or what went wrong since. */
-dtrain_status_t dt_nccl_poll(dt_nccl_comm_t *comm);
+/* What became of a job, and of the communicator since it was made: OK, IN_PROGRESS, or an error. */
+dtrain_status_t dt_nccl_look(dt_nccl_comm_t *comm, const dt_nccl_job_t *job);
 
-/* Begins to end it without the other ranks, in a thread of its own, since an abort may hang itself.
+/* Begins to end it without the other ranks, in a thread of its own, since that may hang itself.
  * What is in the stream comes to an end by it. */
 void dt_nccl_abort(dt_nccl_comm_t *comm);
 
 /* Ends it and frees all; see dt_backend_ops_t. */
 void dt_nccl_comm_destroy(dt_nccl_comm_t *comm, int clean);
 
-/* Sees to a buffer of so many bytes, with the device entered; bytes < 0: more than can be had. */
+/* Sees to a buffer of so many bytes; bytes < 0: more than can be had. In a job. */
 dtrain_status_t dt_nccl_reserve(dt_nccl_comm_t *comm, int64_t bytes);
+
+/* Frees the tasks that were given up. */
+void dt_nccl_free_given_up(dt_nccl_comm_t *comm);
 
 /* The vtable of its base. */
 extern const dt_backend_ops_t dt_nccl_backend_ops;

@@ -19,7 +19,7 @@ typedef struct dt_nccl_device {
     int num_processors;        /* [const] */
     int priority;              /* [const] of our streams: the highest */
     dt_device_card_t card;     /* [const] */
-    cudaStream_t copies;       /* [baton] */
+    cudaStream_t copies;       /* [const] */
     int is_stuck;              /* [baton] a kernel may never end: nothing is freed any more */
     cudaLibrary_t library;     /* [const] */
     cudaKernel_t kernels[DT_KERNEL_COUNT]; /* [const] */

@@ -45,8 +45,10 @@ struct ncclComm {
     int pid, fd; /* whose segment it is, until it is mapped */
     _Atomic int is_ready, is_aborted;
     _Atomic int num_running; /* operations in streams */
+    _Atomic int num_blocked; /* calls that do not return */
     _Atomic ncclResult_t async;
     _Atomic int polls_left;
+    int is_blocking;  /* config.blocking */
     pthread_t helper; /* of init or split */
     int has_helper;
     operation_t *postponed[POSTPONED_MAX]; /* the calling thread's */

@@ -1,6 +1,6 @@
 /* fault.c - what is to go wrong: rules "operation:rank:nth:kind" in STANDIN_FAULT. The n-th call of
- * the operation (1 is the first) on that rank fails; kind is error, hang, oom, async, kill, or a
- * number of milliseconds of delay. */
+ * the operation (1 is the first) on that rank fails; kind is error, hang, oom, async, block, kill,
+ * or a number of milliseconds of delay. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -79,6 +79,8 @@ static standin_fault_t act(const char *kind)
         return STANDIN_OOM;
     if (strcmp(kind, "async") == 0)
         return STANDIN_ASYNC;
+    if (strcmp(kind, "block") == 0)
+        return STANDIN_BLOCK;
     if (strcmp(kind, "kill") == 0)
         raise(SIGKILL);
     usleep((useconds_t)strtol(kind, NULL, 10) * 1000);

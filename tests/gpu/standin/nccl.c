@@ -1,6 +1,7 @@
 /*
  * nccl.c - NCCL between processes of one machine, over shared memory: communicators, from the id to
- * the end, and memory. They are as those made with blocking = 0.
+ * the end, and memory. One that does not block (config.blocking 0) tells of calls as in progress
+ * until they were polled for some time; in the other a call returns when it is done.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,15 +104,28 @@ static ncclResult_t begin(ncclComm_t comm, void *(*run)(void *argument))
     return ncclInProgress;
 }
 
+static void end_comm(ncclComm_t comm)
+{
+    while (atomic_load(&comm->num_blocked) > 0 ||
+           atomic_load(&comm->num_running) > comm->num_postponed)
+        usleep(100);
+    if (comm->has_helper)
+        pthread_join(comm->helper, NULL);
+    for (int i = 0; i < comm->num_postponed; i++)
+        free(comm->postponed[i]);
+    if (comm->segment)
+        segment_unmap(comm->segment);
+    free(comm);
+}
+
 STANDIN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
                                                 int rank, ncclConfig_t *config)
 {
     unique_id_t unique;
     if (standin_fault("ncclCommInitRankConfig") != STANDIN_NONE)
         return standin_fail(ncclSystemError, "the stand-in was told to fail");
-    if (size > RANKS_MAX || !config || config->blocking != 0)
-        return standin_fail(ncclInvalidArgument,
-                            "the stand-in has 8 ranks, and only what does not block");
+    if (size > RANKS_MAX || !config)
+        return standin_fail(ncclInvalidArgument, "the stand-in has 8 ranks");
     ncclComm_t made = make_comm();
     if (!made)
         return ncclSystemError;
@@ -120,8 +134,24 @@ STANDIN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, nccl
     made->fd = unique.fd;
     made->rank = rank;
     made->size = size;
+    made->is_blocking = standin_setting("NCCL_COMM_BLOCKING", config->blocking) != 0;
     *comm = made;
-    return begin(made, run_init);
+    if (!made->is_blocking)
+        return begin(made, run_init);
+    run_init(made);
+    ncclResult_t result = made->async;
+    if (result != ncclSuccess) {
+        *comm = NULL;
+        end_comm(made);
+    }
+    return result;
+}
+
+STANDIN_API ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int rank)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    return ncclCommInitRankConfig(comm, size, id, rank, &config);
 }
 
 /* All ranks of the parent meet, show what they want to be, and the first of each new communicator
@@ -187,19 +217,6 @@ STANDIN_API ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, nc
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
-static void end_comm(ncclComm_t comm)
-{
-    while (atomic_load(&comm->num_running) > comm->num_postponed)
-        usleep(100);
-    if (comm->has_helper)
-        pthread_join(comm->helper, NULL);
-    for (int i = 0; i < comm->num_postponed; i++)
-        free(comm->postponed[i]);
-    if (comm->segment)
-        segment_unmap(comm->segment);
-    free(comm);
-}
-
 STANDIN_API ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     (void)comm;
@@ -213,6 +230,19 @@ STANDIN_API ncclResult_t ncclCommDestroy(ncclComm_t comm)
     end_comm(comm);
     return ncclSuccess;
 }
+
+#ifndef STANDIN_OLD_NCCL
+/* Lets calls and operations end, and frees nothing. */
+STANDIN_API ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
+{
+    if (standin_fault("ncclCommRevoke") == STANDIN_HANG)
+        pause();
+    if (flags != 0)
+        return standin_fail(ncclInvalidArgument, "there are no flags");
+    atomic_store(&comm->is_aborted, 1);
+    return ncclSuccess;
+}
+#endif
 
 STANDIN_API ncclResult_t ncclCommAbort(ncclComm_t comm)
 {

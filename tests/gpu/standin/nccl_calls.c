@@ -1,6 +1,7 @@
 /*
- * nccl_calls.c - the calls of the stand-in for NCCL that make operations: they are told as in
- * progress until they were polled for some time, and only then do operations go into their stream.
+ * nccl_calls.c - the calls of the stand-in for NCCL that make operations. Where they do not block
+ * they are told as in progress until they were polled for some time, and only then do operations go
+ * into their stream.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static ncclResult_t postpone(const operation_t *operation)
     comm->postponed[comm->num_postponed++] = copy;
     atomic_fetch_add(&comm->num_running, 1);
     comm->polls_left = (int)standin_setting("STANDIN_POLLS", 2);
-    return ncclInProgress;
+    return ncclSuccess;
 }
 
 static void launch_postponed(ncclComm_t comm)
@@ -42,7 +43,7 @@ static void launch_postponed(ncclComm_t comm)
 STANDIN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
     *result = comm->async;
-    if (*result != ncclSuccess)
+    if (*result != ncclSuccess || comm->is_blocking)
         return ncclSuccess;
     *result = ncclInProgress;
     if (!atomic_load(&comm->is_ready) || atomic_fetch_sub(&comm->polls_left, 1) > 0)
@@ -52,6 +53,16 @@ STANDIN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *re
     return ncclSuccess;
 }
 
+/* What a call returns that has postponed operations. One that blocks takes its time, too. */
+static ncclResult_t end_call(ncclComm_t comm)
+{
+    if (!comm->is_blocking)
+        return ncclInProgress;
+    usleep((useconds_t)(20 * comm->polls_left));
+    launch_postponed(comm);
+    return comm->async;
+}
+
 /* A call while another is still in progress is a defect of the caller's. */
 static ncclResult_t check(ncclComm_t comm, const char *name, standin_fault_t *fault)
 {
@@ -59,6 +70,12 @@ static ncclResult_t check(ncclComm_t comm, const char *name, standin_fault_t *fa
     if (*fault == STANDIN_ERROR || *fault == STANDIN_OOM)
         return standin_fail(*fault == STANDIN_OOM ? ncclUnhandledCudaError : ncclSystemError,
                             "the stand-in was told to fail");
+    if (*fault == STANDIN_BLOCK) {
+        atomic_fetch_add(&comm->num_blocked, 1);
+        standin_wait_forever(&comm->is_aborted);
+        atomic_fetch_sub(&comm->num_blocked, 1);
+        return standin_fail(ncclInternalError, "the communicator was given up");
+    }
     if (comm->async != ncclSuccess)
         return standin_fail(comm->async, "the communicator has failed");
     if (!atomic_load(&comm->is_ready) || (depth == 0 && comm->num_postponed > 0))
@@ -97,7 +114,7 @@ static ncclResult_t collective(const char *name, kind_t kind, const void *in, vo
         return result;
     grouped = comm;
     result = postpone(&operation);
-    return depth > 0 && result == ncclInProgress ? ncclSuccess : result;
+    return depth == 0 && result == ncclSuccess ? end_call(comm) : result;
 }
 
 STANDIN_API ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
@@ -183,9 +200,10 @@ STANDIN_API ncclResult_t ncclGroupEnd(void)
 {
     if (--depth > 0)
         return ncclSuccess;
-    ncclResult_t result = grouped ? ncclInProgress : ncclSuccess;
-    if (exchange)
-        result = postpone(exchange);
+    ncclComm_t comm = exchange ? exchange->comm : grouped;
+    ncclResult_t result = exchange ? postpone(exchange) : ncclSuccess;
+    if (comm && result == ncclSuccess)
+        result = end_call(comm);
     free(exchange);
     exchange = NULL;
     grouped = NULL;

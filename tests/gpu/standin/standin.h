@@ -30,7 +30,8 @@ typedef enum standin_fault {
     STANDIN_ERROR = 1,
     STANDIN_HANG = 2, /* of an operation of a stream: it never ends */
     STANDIN_OOM = 3,
-    STANDIN_ASYNC = 4 /* NCCL: the error comes later, and the operation does not end */
+    STANDIN_ASYNC = 4, /* NCCL: the error comes later, and the operation does not end */
+    STANDIN_BLOCK = 5  /* NCCL: the call does not return until the communicator is revoked */
 } standin_fault_t;
 
 /* An operation by its name, such as "cudaMalloc": counts it, and says what is to go wrong with it.
