@@ -31,6 +31,19 @@ void gpu_convert(gpu_type_t type, void *to, const float *from, int64_t count, cu
 void gpu_loss(gpu_type_t type, void *outputs, const uint8_t *labels, int rows, int classes,
               float scale, float *losses, int *correct, cudaStream_t stream);
 
+/* What the epilogue of a product does otherwise: adds `bias` to each of `rows` rows of outputs, and
+ * takes ReLU of the sums if `has_relu`. */
+void gpu_add_bias(gpu_type_t type, void *outputs, const void *bias, int rows, int columns,
+                  int has_relu, cudaStream_t stream);
+
+/* Sets each of `count` elements of `delta` to 0 whose output ReLU has set to 0. */
+void gpu_relu_gradient(gpu_type_t type, void *delta, const void *outputs, int64_t count,
+                       cudaStream_t stream);
+
+/* gradient[i] = the sum of column i over all rows. */
+void gpu_sum_rows(gpu_type_t type, const void *delta, void *gradient, int rows, int columns,
+                  cudaStream_t stream);
+
 /* velocity = momentum * velocity + gradient; parameter -= *rate * velocity; and the parameters once
  * more, rounded to `type`, unless `copy` is NULL. `rate` is in device memory. */
 void gpu_sgd(gpu_type_t type, float *parameters, float *velocity, const void *gradients, void *copy,

@@ -143,8 +143,9 @@ int main(void)
     double mean = 0;
     for (int i = 0; i < ROWS; i++)
         mean += losses[i] / (double)ROWS;
-    printf("rank %d of %d on GPU %d: loss %.4f after %d steps\n", dtrain_rank(), dtrain_size(),
-           device, mean, STEPS);
+    DTRAIN(dtrain_allreduce("loss", &mean, &mean, 1, DTRAIN_DTYPE_F64, DTRAIN_OP_AVERAGE));
+    if (dtrain_rank() == 0)
+        printf("loss %.4f after %d steps on %d GPUs\n", mean, STEPS, dtrain_size());
     BLAS(cublasDestroy(blas));
     DTRAIN(dtrain_shutdown());
     return 0;

@@ -78,10 +78,18 @@ static int load(trainer_t *trainer, mlp_error_t *error)
     return gpu_samples_create(&course->data.test, &trainer->test, error);
 }
 
-static void unload(trainer_t *trainer)
+/* Waits for what is on its way. */
+static void retract(trainer_t *trainer)
 {
     dtrain_optimizer_destroy(trainer->optimizer);
     dtrain_gradset_destroy(trainer->gradients);
+    trainer->optimizer = NULL;
+    trainer->gradients = NULL;
+}
+
+static void unload(trainer_t *trainer)
+{
+    retract(trainer);
     for (int i = 0; i < SLOTS; i++) {
         slot_t *slot = &trainer->slots[i];
         cudaEvent_t events[] = {slot->copied, slot->submitted, slot->computed, slot->reduced};
@@ -366,7 +374,8 @@ int main(int argc, char **argv)
     if (status != 0 && (trainer.course.rank == 0 || !error.same_everywhere))
         fprintf(stderr, "mlp_cuda: %s\n", error.text);
 
-    /* Gradients may still be in flight after an error: their memory is theirs until here. */
+    if (status == 0)
+        retract(&trainer); /* after an error gradients may be on their way until the shutdown */
     if (dtrain_shutdown() != DTRAIN_OK && status == 0) {
         fprintf(stderr, "mlp_cuda: rank %d: %s\n", trainer.course.rank, dtrain_last_error());
         status = -1;

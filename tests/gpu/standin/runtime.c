@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels_host.h"
 #include "standin.h"
 
 /* ---- Errors --------------------------------------------------------------------------------- */
@@ -27,7 +26,9 @@ cudaError_t standin_begin(const char *operation)
         sticky = cudaErrorIllegalAddress;
     if (fault == STANDIN_OOM)
         return standin_note(cudaErrorMemoryAllocation);
-    return standin_note(sticky);
+    if (sticky != cudaSuccess)
+        return standin_note(sticky);
+    return standin_note(standin_capture_check(operation));
 }
 
 STANDIN_API cudaError_t cudaGetLastError(void)
@@ -55,6 +56,10 @@ STANDIN_API const char *cudaGetErrorName(cudaError_t error)
         return "cudaErrorIllegalAddress";
     case cudaErrorNoDevice:
         return "cudaErrorNoDevice";
+    case cudaErrorStreamCaptureUnsupported:
+        return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+        return "cudaErrorStreamCaptureInvalidated";
     default:
         return "cudaErrorUnknown";
     }
@@ -151,20 +156,6 @@ STANDIN_API cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
-STANDIN_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
-                                              enum cudaStreamCaptureStatus *status)
-{
-    (void)stream;
-    *status = cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-    (void)mode;
-    return cudaSuccess;
-}
-
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 STANDIN_API cudaError_t cudaMalloc(void **pointer, size_t bytes)
@@ -207,6 +198,8 @@ STANDIN_API cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned int
 
 STANDIN_API cudaError_t cudaFreeHost(void *pointer)
 {
+    if (standin_capture_check("cudaFreeHost") != cudaSuccess)
+        return standin_note(cudaErrorStreamCaptureUnsupported);
     standin_drain_all();
     if (pointer && standin_unpin(pointer) != 0)
         return standin_note(cudaErrorInvalidValue);
@@ -276,9 +269,11 @@ static cudaError_t enqueue_copy(const char *name, copy_t copy, cudaStream_t stre
     if (sticky != cudaSuccess)
         return standin_note(sticky);
     copy.hangs = fault == STANDIN_HANG;
-    standin_enqueue(stream, run_copy, &copy, sizeof copy);
     int is_free = (standin_is_device(copy.to) || standin_is_pinned(copy.to)) &&
                   (!copy.from || standin_is_device(copy.from) || standin_is_pinned(copy.from));
+    if (!is_free && standin_capture_refuses(stream))
+        return standin_note(cudaErrorStreamCaptureUnsupported);
+    standin_enqueue(stream, run_copy, &copy, sizeof copy);
     if (!is_free)
         standin_drain(stream);
     return cudaSuccess;
@@ -296,8 +291,9 @@ STANDIN_API cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
                                    enum cudaMemcpyKind kind)
 {
     (void)kind;
-    cudaError_t error =
-        enqueue_copy("cudaMemcpy", (copy_t){.to = to, .from = from, .bytes = bytes}, NULL);
+    cudaError_t error = standin_note(standin_capture_check("cudaMemcpy"));
+    if (error == cudaSuccess)
+        error = enqueue_copy("cudaMemcpy", (copy_t){.to = to, .from = from, .bytes = bytes}, NULL);
     if (error == cudaSuccess)
         standin_drain(NULL);
     return error;
@@ -311,7 +307,9 @@ STANDIN_API cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaS
 
 STANDIN_API cudaError_t cudaMemset(void *to, int value, size_t bytes)
 {
-    cudaError_t error = cudaMemsetAsync(to, value, bytes, NULL);
+    cudaError_t error = standin_note(standin_capture_check("cudaMemset"));
+    if (error == cudaSuccess)
+        error = cudaMemsetAsync(to, value, bytes, NULL);
     if (error == cudaSuccess)
         standin_drain(NULL);
     return error;
@@ -333,100 +331,4 @@ STANDIN_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run
     call_t call = {.run = run, .user = user};
     standin_enqueue(stream, run_call, &call, sizeof call);
     return standin_begin("cudaLaunchHostFunc");
-}
-
-/* ---- Kernels: those of the library, as the host's compiler sees them ------------------------ */
-
-typedef struct launch {
-    dt_kernel_t kernel;
-    uint32_t num_blocks;
-    union {
-        dt_move_many_t move;
-        dt_device_update_t update;
-        dt_squares_t squares;
-    } args;
-} launch_t;
-
-static void reach(void *pointer_at)
-{
-    void *pointer;
-    memcpy(&pointer, pointer_at, sizeof pointer);
-    if (pointer && !standin_is_device(pointer)) {
-        fprintf(stderr, "stand-in: a kernel was given %p, which is not device memory\n", pointer);
-        abort();
-    }
-    if (pointer)
-        pointer = standin_reach(pointer);
-    memcpy(pointer_at, &pointer, sizeof pointer);
-}
-
-static void run_launch(void *argument)
-{
-    launch_t *launch = argument;
-    dt_kernel_t kernel = launch->kernel;
-    if (kernel <= DT_KERNEL_MOVE_INTEGERS_MANY) {
-        reach(&launch->args.move.head.buffer);
-        for (uint32_t i = 0; i < launch->args.move.head.num_entries; i++)
-            reach(&launch->args.move.entries[i].tensor);
-    } else if (kernel <= DT_KERNEL_UPDATE_F64) {
-        dt_device_update_t *update = &launch->args.update;
-        reach(&update->gradients);
-        reach(&update->parameters);
-        reach(&update->first);
-        reach(&update->second);
-        reach(&update->copy);
-    } else {
-        reach(&launch->args.squares.values);
-        reach(&launch->args.squares.sums);
-    }
-    dt_kernel_run_on_host(kernel, &launch->args, launch->num_blocks);
-}
-
-/* A kernel's handle is its number and one. */
-STANDIN_API cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **args,
-                                         size_t shared, cudaStream_t stream)
-{
-    cudaError_t error = standin_begin("cudaLaunchKernel");
-    launch_t launch = {.kernel = (dt_kernel_t)((uintptr_t)function - 1), .num_blocks = grid.x};
-    (void)block;
-    (void)shared;
-    if (error != cudaSuccess)
-        return error;
-    if (launch.kernel >= DT_KERNEL_COUNT)
-        return standin_note(cudaErrorInvalidDeviceFunction);
-    memcpy(&launch.args, args[0], dt_kernel_args_bytes(launch.kernel));
-    standin_enqueue(stream, run_launch, &launch, sizeof launch);
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
-                                            enum cudaJitOption *jit, void **jit_values,
-                                            unsigned int num_jit, enum cudaLibraryOption *options,
-                                            void **values, unsigned int num_options)
-{
-    (void)jit;
-    (void)jit_values;
-    (void)num_jit;
-    (void)options;
-    (void)values;
-    (void)num_options;
-    *library = (cudaLibrary_t)code;
-    return standin_begin("cudaLibraryLoadData");
-}
-
-STANDIN_API cudaError_t cudaLibraryUnload(cudaLibrary_t library)
-{
-    (void)library;
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library,
-                                             const char *name)
-{
-    dt_kernel_t found = dt_kernel_find(name);
-    (void)library;
-    if (found == DT_KERNEL_COUNT)
-        return standin_note(cudaErrorSymbolNotFound);
-    *kernel = (cudaKernel_t)((uintptr_t)found + 1);
-    return standin_begin("cudaLibraryGetKernel");
 }

@@ -1,15 +1,17 @@
 /*
- * standin.h - inside the stand-ins for CUDA's runtime and NCCL, which tests put in the place of the
- * real ones by LD_LIBRARY_PATH. There is no GPU in them: a device is memory that the host may not
- * touch, a stream is a thread that does one thing after the other, an event is a count. What they
- * show is that calls come in a right order, that nothing is used before it is there or after it is
- * gone, and what becomes of failures. They say nothing about speed, nor about real hardware.
+ * standin.h - inside the stand-ins for CUDA's runtime, NCCL and cuBLAS, which tests put in the
+ * place of the real ones by LD_LIBRARY_PATH. There is no GPU in them: a device is memory that the
+ * host may not touch, a stream is a thread that does one thing after the other, an event is a
+ * count. What they show is that calls come in a right order, that nothing is used before it is
+ * there or after it is gone, and what becomes of failures. They say nothing about speed, nor about
+ * real hardware.
  *
  * The environment, read once:
  *   STANDIN_DEVICES   devices of a process (1)
  *   STANDIN_DELAY_US  before each operation of a stream a random time up to this passes (0)
  *   STANDIN_FAULT     rules "operation:rank:nth:kind", separated by commas; see fault.c
  *   STANDIN_MISMATCH  "hang": a mismatch between ranks is not reported, as in NCCL ("error")
+ *   STANDIN_NO_EPILOGUE  epilogues of cuBLASLt that there is no algorithm with; see cublaslt.c
  *   STANDIN_POLLS     so often ncclInProgress is told before a communicator is ready (2)
  *   STANDIN_SAME_UUID 1: all processes' devices are one and the same
  */
@@ -57,7 +59,7 @@ STANDIN_API void *standin_allocate(size_t bytes, size_t alignment);
 /* 0, or -1 for what is not the start of an allocation. */
 STANDIN_API int standin_free(void *pointer);
 /* The allocation that `pointer` is in: its bytes from there on; 0: none. */
-size_t standin_room(const void *pointer);
+STANDIN_API size_t standin_room(const void *pointer);
 int standin_pin(void *pointer, size_t bytes);
 int standin_unpin(void *pointer);
 
@@ -73,9 +75,22 @@ STANDIN_API void standin_enqueue(cudaStream_t stream, standin_work_fn_t work, co
 void standin_drain(cudaStream_t stream);
 void standin_drain_all(void);
 
+/* ---- Capture: capture.c --------------------------------------------------------------------- */
+
+/* 1: the stream is being captured, and this is now part of its graph. */
+int standin_capture_takes(cudaStream_t stream, standin_work_fn_t work, const void *argument,
+                          size_t bytes);
+/* 1: the stream is being captured. What was asked for cannot be: the capture is of no use now. */
+int standin_capture_refuses(cudaStream_t stream);
+int standin_is_captured(cudaStream_t stream);
+/* An error for what may not be called while a stream is captured, which then is of no use. */
+cudaError_t standin_capture_check(const char *operation);
+
+/* ---- Errors: runtime.c ---------------------------------------------------------------------- */
+
 /* The thread's last error; sticky ones stay. Returns `error`. */
 cudaError_t standin_note(cudaError_t error);
 /* What every call begins with: its fault as an error, or the sticky error. */
-cudaError_t standin_begin(const char *operation);
+STANDIN_API cudaError_t standin_begin(const char *operation);
 
 #endif

@@ -32,6 +32,8 @@ struct CUevent_st {
     uint64_t num_recorded, num_reached; /* [lock] */
     int users;               /* [lock] whoever holds it: its maker, and work in streams */
     struct timespec reached; /* [lock] the last time */
+    int has_time;            /* [const] */
+    int is_captured;         /* [lock] recorded last in a stream that was captured */
 };
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -98,6 +100,8 @@ static struct CUstream_st *known(cudaStream_t stream)
 void standin_enqueue(cudaStream_t stream, standin_work_fn_t run, const void *argument, size_t bytes)
 {
     struct CUstream_st *to = known(stream);
+    if (standin_capture_takes(stream, run, argument, bytes))
+        return;
     work_t *work = malloc(sizeof *work + bytes);
     if (!work)
         abort();
@@ -193,6 +197,8 @@ STANDIN_API cudaError_t cudaStreamDestroy(cudaStream_t stream)
 STANDIN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     cudaError_t error = standin_begin("cudaStreamSynchronize");
+    if (error == cudaSuccess && standin_capture_refuses(stream))
+        error = standin_note(cudaErrorStreamCaptureUnsupported);
     if (error == cudaSuccess)
         standin_drain(stream);
     return error;
@@ -201,6 +207,8 @@ STANDIN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 STANDIN_API cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     struct CUstream_st *at = known(stream);
+    if (standin_capture_refuses(stream))
+        return standin_note(cudaErrorStreamCaptureUnsupported);
     pthread_mutex_lock(&at->lock);
     int is_idle = at->num_done == at->num_queued;
     pthread_mutex_unlock(&at->lock);
@@ -212,7 +220,6 @@ STANDIN_API cudaError_t cudaStreamQuery(cudaStream_t stream)
 STANDIN_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
     cudaError_t error = standin_begin("cudaEventCreateWithFlags");
-    (void)flags;
     if (error != cudaSuccess)
         return error;
     struct CUevent_st *made = calloc(1, sizeof *made);
@@ -221,6 +228,7 @@ STANDIN_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned in
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
     made->users = 1;
+    made->has_time = !(flags & cudaEventDisableTiming);
     *event = made;
     return cudaSuccess;
 }
@@ -281,11 +289,27 @@ STANDIN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (error != cudaSuccess)
         return error;
     pthread_mutex_lock(&event->lock);
+    event->is_captured = standin_is_captured(stream);
+    if (event->is_captured) { /* a point of the graph, of which nothing is known outside it */
+        pthread_mutex_unlock(&event->lock);
+        return cudaSuccess;
+    }
     mark_t mark = {.event = event, .number = ++event->num_recorded};
     event->users++;
     pthread_mutex_unlock(&event->lock);
     standin_enqueue(stream, reach, &mark, sizeof mark);
     return cudaSuccess;
+}
+
+/* A captured stream waits for nothing outside its graph. That another stream may join the graph,
+ * by waiting for an event in it, is not here. */
+static cudaError_t wait_in_capture(cudaStream_t stream, int event_is_captured)
+{
+    int stream_is_captured = standin_is_captured(stream);
+    if (stream_is_captured == event_is_captured)
+        return cudaSuccess;
+    standin_capture_refuses(stream);
+    return standin_note(cudaErrorStreamCaptureIsolation);
 }
 
 /* Waits for the records up to now; of an event that was never recorded for nothing. */
@@ -297,9 +321,15 @@ STANDIN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t eve
     if (error != cudaSuccess)
         return error;
     pthread_mutex_lock(&event->lock);
+    int is_captured = event->is_captured;
     mark_t mark = {.event = event, .number = event->num_recorded};
-    event->users++;
+    event->users += !is_captured;
     pthread_mutex_unlock(&event->lock);
+    error = wait_in_capture(stream, is_captured);
+    if (error != cudaSuccess && !is_captured)
+        let_go(event);
+    if (error != cudaSuccess || is_captured)
+        return error;
     standin_enqueue(stream, await, &mark, sizeof mark);
     return cudaSuccess;
 }
@@ -310,24 +340,52 @@ STANDIN_API cudaError_t cudaEventQuery(cudaEvent_t event)
     if (error != cudaSuccess)
         return error;
     pthread_mutex_lock(&event->lock);
-    int is_reached = event->num_reached >= event->num_recorded;
+    int is_reached = event->num_reached >= event->num_recorded, is_captured = event->is_captured;
     pthread_mutex_unlock(&event->lock);
+    if (is_captured)
+        return standin_note(cudaErrorCapturedEvent);
     return is_reached ? cudaSuccess : cudaErrorNotReady;
 }
 
 STANDIN_API cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    cudaError_t error = standin_begin("cudaEventSynchronize");
+    if (error != cudaSuccess)
+        return error;
     pthread_mutex_lock(&event->lock);
-    while (event->num_reached < event->num_recorded)
+    if (event->is_captured)
+        error = cudaErrorCapturedEvent;
+    while (error == cudaSuccess && event->num_reached < event->num_recorded)
         pthread_cond_wait(&event->changed, &event->lock);
     pthread_mutex_unlock(&event->lock);
-    return cudaSuccess;
+    return standin_note(error);
+}
+
+/* When the event was reached last. */
+static cudaError_t take_time(struct CUevent_st *event, struct timespec *time)
+{
+    cudaError_t error = cudaSuccess;
+    pthread_mutex_lock(&event->lock);
+    if (!event->has_time || event->num_recorded == 0)
+        error = cudaErrorInvalidResourceHandle;
+    else if (event->is_captured)
+        error = cudaErrorCapturedEvent;
+    else if (event->num_reached < event->num_recorded)
+        error = cudaErrorNotReady;
+    *time = event->reached;
+    pthread_mutex_unlock(&event->lock);
+    return error;
 }
 
 STANDIN_API cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
-    double seconds = (double)(end->reached.tv_sec - begin->reached.tv_sec) +
-                     1e-9 * (double)(end->reached.tv_nsec - begin->reached.tv_nsec);
+    struct timespec from, to;
+    cudaError_t error = take_time(begin, &from);
+    if (error == cudaSuccess)
+        error = take_time(end, &to);
+    if (error != cudaSuccess)
+        return standin_note(error);
+    double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
     *ms = (float)(1000 * seconds);
     return cudaSuccess;
 }

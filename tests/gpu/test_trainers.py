@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""test_trainers.py MPIRUN_SH FLAVOR LAUNCHER FOLDER CASE.npRANKS - the trainers on GPUs beside the one
+on the CPU; FOLDER has all three. The arguments are those of test_mlp.py, which has the rest.
+"""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples"))
+import test_mlp  # noqa: E402
+from test_mlp import Trainer, expect  # noqa: E402
+
+# Rows that do not fill a vector, and an epoch of 40 batches of 100 samples and one of 96: the first
+# of the second epoch has other sizes than the one before.
+SYNTHETIC = ["--synthetic", "--layers", "50,40,30,7", "--batch", 100, "--steps", 43]
+
+
+def near(one, other, loss, accuracy):
+    """Trained alike, but for rounding."""
+    expect(abs(one["train_loss"] - other["train_loss"]) <= loss * one["train_loss"],
+           f"losses {one['train_loss']} and {other['train_loss']}")
+    expect(abs(one["test_accuracy"] - other["test_accuracy"]) <= accuracy,
+           f"accuracies {one['test_accuracy']} and {other['test_accuracy']}")
+
+
+def case_cublas(cpu, cuda, cublas, ranks):
+    """The shortest trainer: all ranks learn their samples."""
+    done = cublas.run(ranks)
+    expect(done.returncode == 0, f"exit status {done.returncode}")
+    told = re.findall(r"loss (\S+) after 100 steps on (\d+) GPUs", done.stdout)
+    expect(len(told) == 1 and int(told[0][1]) == ranks, "the mean loss is told once")
+    expect(float(told[0][0]) < 0.01, f"the loss is {told[0][0]}")
+
+
+def case_fp32(cpu, cuda, cublas, ranks):
+    """The CPU's curve; a graph changes no bit of it, a sharded optimizer only how sums are made."""
+    want = cpu.result(1, *SYNTHETIC)
+    plain = cuda.result(ranks, *SYNTHETIC, "--precision", "fp32")
+    near(want, plain, loss=1e-4, accuracy=0.003)
+    graph = cuda.result(ranks, *SYNTHETIC, "--precision", "fp32", "--graph")
+    for key in ("param_checksum", "train_loss", "test_accuracy"):
+        expect(plain[key] == graph[key], f"{key} differs with a graph")
+    near(want, cuda.result(ranks, *SYNTHETIC, "--precision", "fp32", "--sharded"), loss=1e-4,
+         accuracy=0.003)
+
+
+def case_fashion(cpu, cuda, cublas, ranks):
+    """Real data: 60 batches of it."""
+    test_mlp.need_fashion_mnist()
+    want = cpu.result(1, "--steps", 60)
+    near(want, cuda.result(ranks, "--steps", 60, "--precision", "fp32"), loss=1e-4, accuracy=0.003)
+
+
+def main():
+    start, folder = sys.argv[1:4], sys.argv[4]
+    cpu, cuda, cublas = (Trainer(*start, os.path.join(folder, name))
+                         for name in ("mlp_cpu", "mlp_cuda", "mlp_cublas"))
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    test_mlp.use_fast_kernels(cpu.program)
+    name, _, ranks = sys.argv[5].partition(".np")
+    globals()["case_" + name](cpu, cuda, cublas, int(ranks))
+
+
+if __name__ == "__main__":
+    main()
