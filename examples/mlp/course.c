@@ -36,7 +36,7 @@ static int load_data(course_t *course, mlp_error_t *error)
     const options_t *options = &course->options;
     const int *layers = options->layers;
     if (options->synthetic)
-        return dataset_synthesize(layers[0], layers[options->layer_count - 1],
+        return dataset_synthesize(options->samples, layers[0], layers[options->layer_count - 1],
                                   (uint64_t)options->seed, &course->data, error);
     if (dataset_load(options->data, &course->data, error) != 0)
         return -1;
@@ -88,6 +88,21 @@ void course_unload(course_t *course)
     dataset_free(&course->data);
 }
 
+void course_print_plan(const course_t *course, int64_t parameters)
+{
+    const options_t *options = &course->options;
+    printf("%d rank%s, layers %d", course->ranks, course->ranks == 1 ? "" : "s",
+           options->layers[0]);
+    for (int i = 1; i < options->layer_count; i++)
+        printf("-%d", options->layers[i]);
+    printf(" (%" PRId64 " parameters), %" PRId64 " training and %" PRId64 " test samples from %s, "
+           "batch %" PRId64 "\n",
+           parameters, course->data.train.count, course->data.test.count,
+           options->synthetic ? "the seed" : options->data,
+           options_global_batch(options, course->ranks));
+    fflush(stdout);
+}
+
 /* ---- Epochs ------------------------------------------------------------------------------- */
 
 double course_learning_rate(const course_t *course)
@@ -96,12 +111,26 @@ double course_learning_rate(const course_t *course)
     return course->options.learning_rate * 0.5 * (1.0 + cos(M_PI * done));
 }
 
+/* Takes what was trained so far into account, but for the time. */
+static int end_warmup(const course_ops_t *ops, void *trainer, double *loss, int64_t *samples,
+                      timing_t *timing, mlp_error_t *error)
+{
+    double part = 0.0;
+    if (ops->finish(trainer, &part, timing, error) != 0)
+        return -1;
+    *loss += part;
+    *samples += timing->samples;
+    *timing = (timing_t){0};
+    return 0;
+}
+
 /* One epoch, or what is left of it before the last step; *loss is the mean over all ranks. */
 static int train_epoch(course_t *course, const course_ops_t *ops, void *trainer, int64_t epoch,
                        double *loss, timing_t *timing, mlp_error_t *error)
 {
     int64_t steps = smaller(course->batches, course->steps_total - course->steps_done);
-    double sum = 0.0, begin = report_clock();
+    int64_t samples = 0;
+    double sum = 0.0, part = 0.0, begin = report_clock();
     for (int64_t step = 0; step < steps; step++) {
         if (ops->step(trainer, timing, error) != 0)
             return -1;
@@ -109,13 +138,20 @@ static int train_epoch(course_t *course, const course_ops_t *ops, void *trainer,
         timing->steps++;
         if (course->rank == 0)
             report_progress(epoch, step + 1, course->batches);
+        if (course->steps_done == course->warmup_steps && step + 1 < steps) {
+            if (end_warmup(ops, trainer, &sum, &samples, timing, error) != 0)
+                return -1;
+            begin = report_clock();
+        }
     }
-    if (ops->finish(trainer, &sum, timing, error) != 0)
+    if (ops->finish(trainer, &part, timing, error) != 0)
         return -1;
     timing->total = report_clock() - begin; /* a host may run ahead of its GPU within an epoch */
+    sum += part;
+    samples += timing->samples;
     if (dtrain_allreduce("loss", &sum, &sum, 1, DTRAIN_DTYPE_F64, DTRAIN_OP_SUM) != DTRAIN_OK)
         return agree_library_error(error);
-    *loss = sum / (double)timing->samples;
+    *loss = sum / (double)samples;
     if (isfinite(*loss))
         return 0;
     mlp_fail(error,
@@ -148,7 +184,8 @@ int course_run(course_t *course, const course_ops_t *ops, void *trainer, result_
         if (train_epoch(course, ops, trainer, epoch, &result->train_loss, &timing, error) != 0 ||
             evaluate(course, ops, trainer, &result->test_accuracy, error) != 0)
             return -1;
-        timing_add(&result->timing, &timing);
+        if (course->steps_done > course->warmup_steps || course->steps_done == course->steps_total)
+            timing_add(&result->timing, &timing);
         result->epochs = epoch;
         if (course->rank == 0)
             report_epoch(stdout, epoch, course->options.epochs, result->train_loss,
@@ -158,4 +195,14 @@ int course_run(course_t *course, const course_ops_t *ops, void *trainer, result_
     if (agree_on_success(ops->checksum(trainer, &result->param_checksum, error), error) != 0)
         return -1;
     return agree_on_number(result->param_checksum, "the parameters after training", error);
+}
+
+int course_add_traffic(dtrain_gradset_t *gradients, result_t *result, mlp_error_t *error)
+{
+    dtrain_gradset_stats_t stats = {.struct_size = sizeof stats};
+    if (dtrain_gradset_get_stats(gradients, &stats) != DTRAIN_OK)
+        return agree_library_error(error);
+    result->buckets = stats.num_buckets;
+    result->gradient_bytes = stats.bytes;
+    return 0;
 }

@@ -20,7 +20,9 @@ typedef struct course {
     dtrain_sampler_t *test;  /* the test set, in its own */
     int64_t batches;         /* of an epoch */
     int64_t steps_total;
-    int64_t steps_done; /* the course counts them */
+    int64_t steps_done;   /* the course counts them */
+    int64_t warmup_steps; /* the first ones, whose time is not counted: what is made in them is not
+                             made again */
 } course_t;
 
 /* An MLP's parameters: of each layer the weight and the bias. Points into itself: not to be copied.
@@ -36,7 +38,8 @@ typedef struct course_params {
 typedef struct course_ops {
     /* Trains on the next batch. Adds the step's samples, and what is known of its communication. */
     int (*step)(void *trainer, timing_t *timing, mlp_error_t *error);
-    /* After an epoch's last step: all of it is computed; this rank's part of the loss. */
+    /* After an epoch's last step, and the last one of the warm-up: all is computed; this rank's
+     * part of the loss since the last call. */
     int (*finish)(void *trainer, double *loss, timing_t *timing, mlp_error_t *error);
     /* Of this rank's part of the test set: how many are recognised. */
     int (*count)(void *trainer, int64_t *correct, mlp_error_t *error);
@@ -54,11 +57,17 @@ void course_list_params(const options_t *options, dtrain_dtype_t dtype, course_p
 int course_load(course_t *course, int evaluation_rows, int *rows, mlp_error_t *error);
 void course_unload(course_t *course); /* nothing for zeros */
 
+/* Tells the user what is to be trained, and on what. */
+void course_print_plan(const course_t *course, int64_t parameters);
+
 /* Half a cosine, from the peak to 0. */
 double course_learning_rate(const course_t *course);
 
 /* Trains, and tells the user on rank 0. Collective. *result is complete, but not printed. */
 int course_run(course_t *course, const course_ops_t *ops, void *trainer, result_t *result,
                mlp_error_t *error);
+
+/* What of the gradients goes around in a step. */
+int course_add_traffic(dtrain_gradset_t *gradients, result_t *result, mlp_error_t *error);
 
 #endif

@@ -13,7 +13,6 @@
 #define PATH_BYTES 4096
 #define IDX_CLASSES 10
 
-#define SYNTHETIC_TRAIN 4096
 #define SYNTHETIC_TEST 1024
 #define SYNTHETIC_NOISE 160 /* so many grey levels at most, up or down */
 
@@ -130,7 +129,8 @@ static int synthesize_samples(int64_t count, int features, int classes, const ui
     return 0;
 }
 
-int dataset_synthesize(int features, int classes, uint64_t seed, dataset_t *out, mlp_error_t *error)
+int dataset_synthesize(int64_t count, int features, int classes, uint64_t seed, dataset_t *out,
+                       mlp_error_t *error)
 {
     dataset_t dataset = {.features = features, .classes = classes};
     random_stream_t random = random_begin(seed, RANDOM_DATA);
@@ -140,8 +140,7 @@ int dataset_synthesize(int features, int classes, uint64_t seed, dataset_t *out,
         return mlp_fail(error, "no memory for synthetic data");
     for (size_t i = 0; i < pattern_bytes; i++)
         patterns[i] = (uint8_t)random_below(&random, 256);
-    int status =
-        synthesize_samples(SYNTHETIC_TRAIN, features, classes, patterns, &random, &dataset.train);
+    int status = synthesize_samples(count, features, classes, patterns, &random, &dataset.train);
     if (status == 0)
         status =
             synthesize_samples(SYNTHETIC_TEST, features, classes, patterns, &random, &dataset.test);

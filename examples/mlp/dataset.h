@@ -27,8 +27,9 @@ typedef struct dataset {
 /* Reads the four IDX files of MNIST's names, plain or .gz, from `folder`: ten classes. */
 int dataset_load(const char *folder, dataset_t *out, mlp_error_t *error);
 
-/* Makes a set that can be learnt; the same seed gives the same bytes on every machine. */
-int dataset_synthesize(int features, int classes, uint64_t seed, dataset_t *out,
+/* Makes a set that can be learnt, of `count` samples to train on; the same seed gives the same
+ * bytes on every machine. */
+int dataset_synthesize(int64_t count, int features, int classes, uint64_t seed, dataset_t *out,
                        mlp_error_t *error);
 
 /* Nothing for a dataset_t of zeros. */

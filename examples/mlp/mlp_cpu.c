@@ -6,7 +6,6 @@
  * lets the optimizer step. course.c is the loop over epochs; but for two sums in it the rest of the
  * folder would be the same for one process.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -112,22 +111,6 @@ static int prepare(trainer_t *trainer, mlp_error_t *error)
     if (dtrain_optimizer_broadcast(trainer->optimizer, 0) != DTRAIN_OK)
         return agree_library_error(error);
     return 0;
-}
-
-static void print_plan(const trainer_t *trainer)
-{
-    const course_t *course = &trainer->course;
-    const options_t *options = &course->options;
-    printf("%d rank%s, layers %d", course->ranks, course->ranks == 1 ? "" : "s",
-           options->layers[0]);
-    for (int i = 1; i < options->layer_count; i++)
-        printf("-%d", options->layers[i]);
-    printf(" (%" PRId64 " parameters), %" PRId64 " training and %" PRId64 " test samples from %s, "
-           "batch %" PRId64 "\n",
-           trainer->model.parameter_count, course->data.train.count, course->data.test.count,
-           options->synthetic ? "the seed" : options->data,
-           options_global_batch(options, course->ranks));
-    fflush(stdout);
 }
 
 /* ---- One step --------------------------------------------------------------------------- */
@@ -254,8 +237,9 @@ static int run(trainer_t *trainer, int argc, char **argv, mlp_error_t *error)
     if (prepare(trainer, error) != 0)
         return -1;
     if (course->rank == 0)
-        print_plan(trainer);
-    if (course_run(course, &ops, trainer, &result, error) != 0)
+        course_print_plan(course, trainer->model.parameter_count);
+    if (course_run(course, &ops, trainer, &result, error) != 0 ||
+        course_add_traffic(trainer->gradients, &result, error) != 0)
         return -1;
     if (course->rank == 0)
         report_result(stdout, &result);

@@ -43,6 +43,8 @@ static const option_t table[] = {
      "                        (/usr/share/datasets/fashion-mnist)"},
     {"--synthetic", NULL, KIND_FLAG, FIELD(synthetic), 0, 0,
      "train on data made from the seed; any first and last layer will do"},
+    {"--samples", "N", KIND_INTEGER, FIELD(samples), 1, 1e8,
+     "samples of synthetic data to train on (4096)"},
     {"--sharded", NULL, KIND_FLAG, FIELD(sharded), 0, 0,
      "each rank keeps the momentum of, and updates, its share of the parameters"},
     {"--codec", "NAME", KIND_TEXT, FIELD(codec), 0, 0,
@@ -157,6 +159,7 @@ int options_parse(int argc, char **argv, options_t *out, mlp_error_t *error)
     options_t options = {.layers = {784, 256, 128, 10},
                          .layer_count = 4,
                          .epochs = 10,
+                         .samples = 4096,
                          .seed = 1,
                          .learning_rate = 0.02,
                          .momentum = 0.9,
@@ -229,9 +232,9 @@ int options_check_layers(const options_t *options, int features, int classes, ml
 
 uint64_t options_fingerprint(const options_t *options)
 {
-    const int64_t numbers[] = {options->batch,  options->batch_per_rank, options->epochs,
-                               options->steps,  options->seed,           options->synthetic,
-                               options->sharded};
+    const int64_t numbers[] = {options->batch,   options->batch_per_rank, options->epochs,
+                               options->steps,   options->seed,           options->synthetic,
+                               options->sharded, options->samples};
     const double reals[] = {options->learning_rate, options->momentum};
     uint64_t sum = checksum_bytes(CHECKSUM_START, numbers, sizeof numbers);
     sum = checksum_bytes(sum, reals, sizeof reals);

@@ -21,6 +21,7 @@ typedef struct options {
     double momentum;
     const char *data; /* a folder; points into argv or to a constant */
     int synthetic;
+    int64_t samples;   /* of synthetic data, to train on */
     int sharded;       /* each rank updates its share of the parameters */
     const char *codec; /* by which gradients travel; NULL: none */
     int help;

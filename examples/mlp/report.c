@@ -56,6 +56,19 @@ void report_epoch(FILE *out, int64_t epoch, int64_t epochs, double loss, double 
     fflush(out);
 }
 
+double report_overlap(const timing_t *timing)
+{
+    return timing->comm > 0 ? 1 - timing->exposed / timing->comm : 0;
+}
+
+double report_bus_rate(const result_t *result)
+{
+    const timing_t *timing = &result->timing;
+    double passes = 2.0 * (result->ranks - 1) / result->ranks;
+    double bytes = (double)result->gradient_bytes * (double)timing->steps * passes;
+    return timing->comm > 0 ? 1e-9 * bytes / timing->comm : 0;
+}
+
 static void print_number(FILE *out, const char *name, double value)
 {
     if (isfinite(value))
@@ -74,6 +87,10 @@ void report_result(FILE *out, const result_t *result)
     print_number(out, "step_ms", step_ms(timing, timing->total));
     print_number(out, "comm_ms", step_ms(timing, timing->comm));
     print_number(out, "exposed_comm_ms", step_ms(timing, timing->exposed));
+    print_number(out, "overlap", report_overlap(timing));
+    print_number(out, "bus_gb_per_s", report_bus_rate(result));
+    fprintf(out, ",\"buckets\":%d,\"gradient_bytes\":%" PRId64, result->buckets,
+            result->gradient_bytes);
     fprintf(out, ",\"param_checksum\":\"%016" PRIx64 "\"}\n", result->param_checksum);
     fflush(out);
 }

@@ -20,6 +20,8 @@ typedef struct result {
     double test_accuracy;
     double train_loss; /* mean of the last epoch */
     timing_t timing;
+    int buckets;            /* that gradients travel in */
+    int64_t gradient_bytes; /* of a step */
     uint64_t param_checksum;
 } result_t;
 
@@ -37,6 +39,13 @@ void report_progress(int64_t epoch, int64_t step, int64_t steps_per_epoch);
 
 void report_epoch(FILE *out, int64_t epoch, int64_t epochs, double loss, double accuracy,
                   const timing_t *timing);
+
+/* The part of communication, 0 to 1, that went on while something was computed. */
+double report_overlap(const timing_t *timing);
+
+/* What an algorithm that moves each byte no more often than it must has moved through each rank's
+ * link, in GB/s: as nccl-tests has it. */
+double report_bus_rate(const result_t *result);
 
 /* RESULT and one JSON object on a line. What is not a finite number is written as null. */
 void report_result(FILE *out, const result_t *result);

@@ -18,6 +18,7 @@ FILES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte",
          "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 KEYS = {"ranks": int, "epochs": int, "test_accuracy": float, "train_loss": float,
         "samples_per_s": float, "step_ms": float, "comm_ms": float, "exposed_comm_ms": float,
+        "overlap": float, "bus_gb_per_s": float, "buckets": int, "gradient_bytes": int,
         "param_checksum": str}
 # An error has to end all ranks well before libdtrain's own deadline of 60 s would.
 ERROR_SECONDS = 30
@@ -50,6 +51,7 @@ class Trainer:
         """Trains, and returns what RESULT says, checked for its form."""
         done = self.run(ranks, *options)
         expect(done.returncode == 0, f"exit status {done.returncode}")
+        self.output = done.stdout
         lines = done.stdout.splitlines()
         expect(lines[-1].startswith("RESULT {"), "the last line is not RESULT")
         expect(sum(line.startswith("RESULT") for line in lines) == 1, "RESULT comes once")
@@ -63,6 +65,9 @@ class Trainer:
         expect(re.fullmatch("[0-9a-f]{16}", result["param_checksum"]), "not a checksum")
         expect(0 <= result["exposed_comm_ms"] <= result["comm_ms"] <= result["step_ms"],
                "times contradict each other")
+        expect(0 <= result["overlap"] <= 1, f"overlap {result['overlap']}")
+        expect((result["bus_gb_per_s"] > 0) == (ranks > 1), "the bus rate is that of other ranks")
+        expect(result["buckets"] > 0 and result["gradient_bytes"] > 0, "there are gradients")
         epochs = [line for line in lines if line.startswith("epoch ")]
         expect(len(epochs) == result["epochs"], f"{len(epochs)} lines of epochs")
         return result

@@ -14,6 +14,8 @@ from test_mlp import Trainer, expect  # noqa: E402
 # Rows that do not fill a vector, and an epoch of 40 batches of 100 samples and one of 96: the first
 # of the second epoch has other sizes than the one before.
 SYNTHETIC = ["--synthetic", "--layers", "50,40,30,7", "--batch", 100, "--steps", 43]
+# With columns of whole 16 bytes, which tensor cores may ask for.
+ALIGNED = ["--synthetic", "--layers", "48,40,32,8", "--batch", 100, "--steps", 43]
 
 
 def near(one, other, loss, accuracy):
@@ -43,6 +45,37 @@ def case_fp32(cpu, cuda, cublas, ranks):
         expect(plain[key] == graph[key], f"{key} differs with a graph")
     near(want, cuda.result(ranks, *SYNTHETIC, "--precision", "fp32", "--sharded"), loss=1e-4,
          accuracy=0.003)
+
+
+def case_precision(cpu, cuda, cublas, ranks):
+    """Fewer bits of mantissa learn about as much; masters in fp32 keep small steps."""
+    want = cpu.result(1, *ALIGNED)
+    for precision, loss in ("tf32", 0.002), ("bf16", 0.01):
+        for option in [], ["--graph"], ["--sharded"], ["--tune"]:
+            near(want, cuda.result(ranks, *ALIGNED, "--precision", precision, *option),
+                 loss=loss, accuracy=0.01)
+            expect("bias and ReLU of 3 of 3" in cuda.output, "the products have their epilogues")
+
+
+def case_plain(cpu, cuda, cublas, ranks):
+    """Without a product that has an epilogue kernels do the same, and the report says so."""
+    want = cpu.result(1, *SYNTHETIC)
+    for missing, bias, by_weight, by_input in (
+            ("BIAS", 2, 3, 2), ("DRELU", 3, 3, 0), ("BGRADA", 3, 0, 2),
+            ("RELU_AUX_BIAS", 1, 3, 0), ("BIAS,RELU_AUX_BIAS,BGRADA,DRELU", 0, 0, 0)):
+        os.environ["STANDIN_NO_EPILOGUE"] = missing
+        near(want, cuda.result(ranks, *SYNTHETIC, "--precision", "fp32"), loss=1e-4, accuracy=0.003)
+        said = (f"bias and ReLU of {bias} of 3 layers, the bias's gradient of {by_weight} of 3, "
+                f"ReLU's gradient of {by_input} of 2")
+        expect(said in cuda.output, f"the report does not say {said!r}")
+    # All of it, on the type and with the graphs for which it is likely.
+    near(want, cuda.result(ranks, *SYNTHETIC, "--precision", "bf16", "--graph"), loss=0.02,
+         accuracy=0.01)
+    del os.environ["STANDIN_NO_EPILOGUE"]
+    # Algorithms that are proposed, but then do not work: the next one does.
+    os.environ["STANDIN_FAULT"] = "cublasLtMatmul:0:1:oom,cublasLtMatmul:0:3:oom"
+    near(want, cuda.result(ranks, *SYNTHETIC, "--precision", "fp32"), loss=1e-4, accuracy=0.003)
+    expect("bias and ReLU of 3 of 3" in cuda.output, "the next algorithm has an epilogue")
 
 
 def case_fashion(cpu, cuda, cublas, ranks):

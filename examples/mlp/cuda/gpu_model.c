@@ -6,198 +6,113 @@
 
 #include "random.h"
 
-#define WORKSPACE_BYTES ((size_t)32 << 20)
-
-/* Of operands, which cuBLASLt may count on: the library's parameters have it. */
-#define ALIGNMENT 64
-
-int gpu_check(cudaError_t status, const char *what, mlp_error_t *error)
-{
-    if (status == cudaSuccess)
-        return 0;
-    return mlp_fail(error, "%s: %s", what, cudaGetErrorString(status));
-}
-
-static int check_blas(cublasStatus_t status, const char *what, mlp_error_t *error)
-{
-    if (status == CUBLAS_STATUS_SUCCESS)
-        return 0;
-    return mlp_fail(error, "%s: %s", what, cublasLtGetStatusString(status));
-}
-
-static int64_t round_up(int64_t value, int64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
-/* ---- Products ---------------------------------------------------------------------------------
+/* ---- Plans ------------------------------------------------------------------------------------
  *
  * A matrix that is row after row is, column after column, its transpose; so D^T = B^T A^T is what
  * cuBLASLt is asked for, and no matrix is transposed in memory. */
 
-static void product_free(gpu_product_t *product)
+static void plan_free(gpu_model_t *model, gpu_plan_t *plan)
 {
-    if (product->operation)
-        cublasLtMatmulDescDestroy(product->operation);
-    if (product->a)
-        cublasLtMatrixLayoutDestroy(product->a);
-    if (product->b)
-        cublasLtMatrixLayoutDestroy(product->b);
-    if (product->d)
-        cublasLtMatrixLayoutDestroy(product->d);
-    memset(product, 0, sizeof *product);
+    for (int i = 0; plan->layers && i < model->layer_count; i++) {
+        gpu_product_free(&plan->layers[i].forward);
+        gpu_product_free(&plan->layers[i].by_weight);
+        gpu_product_free(&plan->layers[i].by_input);
+    }
+    free(plan->layers);
+    memset(plan, 0, sizeof *plan);
 }
 
-typedef struct shape {
-    int m, n, k; /* D is m x n, column after column */
-    cublasOperation_t a, b;
-    cublasLtEpilogue_t epilogue;
-    const void *bias; /* NULL: none */
-    const void *mask; /* NULL: none; m bits a column, rounded up */
-} shape_t;
-
-static cublasStatus_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
-                          const void *value, size_t bytes)
+/* Where the loss's gradient by the layer's output is: the last layer's takes the output's place. */
+static void *delta_of(const gpu_model_t *model, int index)
 {
-    return cublasLtMatmulDescSetAttribute(operation, attribute, value, bytes);
+    return index == model->layer_count - 1 ? model->layers[index].output : model->deltas[index % 2];
 }
 
-static int describe(const gpu_model_t *model, const shape_t *shape, gpu_product_t *product,
-                    mlp_error_t *error)
+static const void *input_of(const gpu_model_t *model, int index)
 {
-    cudaDataType_t type = model->type == GPU_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    cublasComputeType_t compute =
-        model->precision == GPU_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    int64_t mask_ld = round_up(shape->m, 128);
-    int a_rows = shape->a == CUBLAS_OP_N ? shape->m : shape->k;
-    int b_rows = shape->b == CUBLAS_OP_N ? shape->k : shape->n;
-    cublasStatus_t status = cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = set(product->operation, CUBLASLT_MATMUL_DESC_TRANSA, &shape->a, sizeof shape->a);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = set(product->operation, CUBLASLT_MATMUL_DESC_TRANSB, &shape->b, sizeof shape->b);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = set(product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &shape->epilogue,
-                     sizeof shape->epilogue);
-    if (status == CUBLAS_STATUS_SUCCESS && shape->bias)
-        status = set(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &shape->bias,
-                     sizeof shape->bias);
-    if (status == CUBLAS_STATUS_SUCCESS && shape->mask)
-        status = set(product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &shape->mask,
-                     sizeof shape->mask);
-    if (status == CUBLAS_STATUS_SUCCESS && shape->mask)
-        status =
-            set(product->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &mask_ld, sizeof mask_ld);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatrixLayoutCreate(&product->a, type, (uint64_t)a_rows,
-                                            (uint64_t)(shape->m + shape->k - a_rows), a_rows);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatrixLayoutCreate(&product->b, type, (uint64_t)b_rows,
-                                            (uint64_t)(shape->k + shape->n - b_rows), b_rows);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatrixLayoutCreate(&product->d, type, (uint64_t)shape->m,
-                                            (uint64_t)shape->n, shape->m);
-    return check_blas(status, "cuBLASLt", error);
+    return index == 0 ? model->inputs : model->layers[index - 1].output;
 }
 
-static int choose_algorithm(const gpu_model_t *model, gpu_product_t *product, mlp_error_t *error)
+/* The three products of a layer. */
+static int plan_layer(const gpu_model_t *model, int index, int rows, gpu_plan_t *plan,
+                      mlp_error_t *error)
 {
-    cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t found;
-    size_t workspace = WORKSPACE_BYTES;
-    int count = 0;
-    if (check_blas(cublasLtMatmulPreferenceCreate(&preference), "cuBLASLt", error) != 0)
-        return -1;
-    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    const cublasLtMatmulPreferenceAttributes_t alignments[] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint32_t alignment = ALIGNMENT;
-    for (int i = 0; i < 4 && status == CUBLAS_STATUS_SUCCESS; i++)
-        status = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
-                                                      sizeof alignment);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status =
-            cublasLtMatmulAlgoGetHeuristic(model->blas, product->operation, product->a, product->b,
-                                           product->d, product->d, preference, 1, &found, &count);
-    cublasLtMatmulPreferenceDestroy(preference);
-    if (status == CUBLAS_STATUS_SUCCESS && count == 0)
-        status = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (status == CUBLAS_STATUS_SUCCESS)
-        product->algorithm = found.algo;
-    return check_blas(status, "no algorithm of cuBLASLt fits a layer", error);
-}
-
-static int plan_product(const gpu_model_t *model, const shape_t *shape, gpu_product_t *product,
-                        mlp_error_t *error)
-{
-    product_free(product);
-    return describe(model, shape, product, error) == 0 ? choose_algorithm(model, product, error)
-                                                       : -1;
-}
-
-static int multiply(const gpu_model_t *model, const gpu_product_t *product, const void *a,
-                    const void *b, void *d, mlp_error_t *error)
-{
-    const float one = 1, zero = 0;
-    return check_blas(cublasLtMatmul(model->blas, product->operation, &one, a, product->a, b,
-                                     product->b, &zero, d, product->d, d, product->d,
-                                     &product->algorithm, model->workspace, WORKSPACE_BYTES,
-                                     model->stream),
-                      "cublasLtMatmul", error);
-}
-
-/* The products of all layers for so many rows: once for the usual batch, again for an epoch's last.
- */
-static int plan(gpu_model_t *model, int rows, mlp_error_t *error)
-{
-    if (model->rows == rows)
-        return 0;
-    for (int i = 0; i < model->layer_count; i++) {
-        gpu_layer_t *layer = &model->layers[i];
-        int is_last = i == model->layer_count - 1;
-        shape_t forward = {.m = layer->outputs,
+    const gpu_layer_t *layer = &model->layers[index];
+    gpu_layer_plan_t *out = &plan->layers[index];
+    int is_last = index == model->layer_count - 1;
+    gpu_shape_t forward = {.m = layer->outputs,
                            .n = rows,
                            .k = layer->inputs,
-                           .a = CUBLAS_OP_N,
-                           .b = CUBLAS_OP_N,
+                           .a = layer->weight,
+                           .b = input_of(model, index),
+                           .d = layer->output,
                            .epilogue =
                                is_last ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
                            .bias = layer->bias,
                            .mask = is_last ? NULL : layer->mask};
-        shape_t by_weight = {.m = layer->outputs,
+    gpu_shape_t by_weight = {.m = layer->outputs,
                              .n = layer->inputs,
                              .k = rows,
-                             .a = CUBLAS_OP_N,
-                             .b = CUBLAS_OP_T,
+                             .op_b = CUBLAS_OP_T,
+                             .a = delta_of(model, index),
+                             .b = input_of(model, index),
+                             .d = layer->weight_gradient,
                              .epilogue = CUBLASLT_EPILOGUE_BGRADA,
                              .bias = layer->bias_gradient};
-        shape_t by_input = {.m = layer->inputs,
+    if (gpu_product_create(&model->blas, &forward, &out->forward, error) != 0 ||
+        gpu_product_create(&model->blas, &by_weight, &out->by_weight, error) != 0)
+        return -1;
+    if (index == 0)
+        return 0;
+    /* A mask there is only where the layer before has written one. */
+    int has_mask = plan->layers[index - 1].forward.is_fused;
+    gpu_shape_t by_input = {.m = layer->inputs,
                             .n = rows,
                             .k = layer->outputs,
-                            .a = CUBLAS_OP_T,
-                            .b = CUBLAS_OP_N,
-                            .epilogue = CUBLASLT_EPILOGUE_DRELU,
-                            .mask = i > 0 ? model->layers[i - 1].mask : NULL};
-        if (plan_product(model, &forward, &layer->forward, error) != 0 ||
-            plan_product(model, &by_weight, &layer->by_weight, error) != 0 ||
-            (i > 0 && plan_product(model, &by_input, &layer->by_input, error) != 0))
+                            .op_a = CUBLAS_OP_T,
+                            .a = layer->weight,
+                            .b = delta_of(model, index),
+                            .d = delta_of(model, index - 1),
+                            .epilogue =
+                                has_mask ? CUBLASLT_EPILOGUE_DRELU : CUBLASLT_EPILOGUE_DEFAULT,
+                            .mask = has_mask ? model->layers[index - 1].mask : NULL};
+    return gpu_product_create(&model->blas, &by_input, &out->by_input, error);
+}
+
+/* The one for so many rows; the one that was not used for longest makes room. */
+static gpu_plan_t *find_plan(gpu_model_t *model, int rows)
+{
+    gpu_plan_t *oldest = &model->plans[0];
+    for (int i = 0; i < GPU_PLANS; i++) {
+        if (model->plans[i].rows == rows)
+            return &model->plans[i];
+        if (model->plans[i].used < oldest->used)
+            oldest = &model->plans[i];
+    }
+    plan_free(model, oldest);
+    return oldest;
+}
+
+static int make_plan(gpu_model_t *model, int rows, mlp_error_t *error)
+{
+    gpu_plan_t *plan = find_plan(model, rows);
+    plan->used = ++model->num_loads;
+    model->plan = plan;
+    if (plan->rows == rows)
+        return 0;
+    plan->layers = calloc((size_t)model->layer_count, sizeof *plan->layers);
+    if (!plan->layers)
+        return mlp_fail(error, "no memory for a plan");
+    for (int i = 0; i < model->layer_count; i++) {
+        if (plan_layer(model, i, rows, plan, error) != 0)
             return -1;
     }
-    model->rows = rows;
+    plan->rows = rows;
     return 0;
 }
 
 /* ---- Making -----------------------------------------------------------------------------------
  */
-
-static int allocate(void **memory, size_t bytes, mlp_error_t *error)
-{
-    if (gpu_check(cudaMalloc(memory, bytes), "cudaMalloc", error) != 0)
-        return -1;
-    return gpu_check(cudaMemset(*memory, 0, bytes), "cudaMemset", error);
-}
 
 static int allocate_layers(gpu_model_t *model, const int *sizes, mlp_error_t *error)
 {
@@ -207,9 +122,10 @@ static int allocate_layers(gpu_model_t *model, const int *sizes, mlp_error_t *er
         layer->outputs = sizes[i + 1];
         model->parameter_count += (int64_t)(sizes[i] + 1) * sizes[i + 1];
         size_t rows = (size_t)model->capacity;
-        size_t mask_bytes = (size_t)round_up(layer->outputs, 128) / 8 * rows;
-        if (allocate(&layer->output, rows * (size_t)layer->outputs * model->element, error) != 0 ||
-            allocate(&layer->mask, mask_bytes, error) != 0)
+        size_t mask_bytes = (size_t)gpu_mask_ld(layer->outputs) / 8 * rows;
+        if (gpu_allocate(&layer->output, rows * (size_t)layer->outputs * model->element, error) !=
+                0 ||
+            gpu_allocate(&layer->mask, mask_bytes, error) != 0)
             return -1;
     }
     return 0;
@@ -221,25 +137,24 @@ static int allocate_rest(gpu_model_t *model, const int *sizes, mlp_error_t *erro
     int widest = 0;
     for (int i = 0; i <= model->layer_count; i++)
         widest = sizes[i] > widest ? sizes[i] : widest;
-    if (allocate((void **)&model->inputs, rows * (size_t)sizes[0] * sizeof(float), error) != 0 ||
-        allocate((void **)&model->labels, rows, error) != 0 ||
-        allocate((void **)&model->losses, rows * sizeof(float), error) != 0 ||
-        allocate((void **)&model->correct, rows * sizeof(int), error) != 0 ||
-        allocate((void **)&model->numbers, rows * sizeof *model->numbers, error) != 0 ||
-        allocate(&model->workspace, WORKSPACE_BYTES, error) != 0)
+    if (gpu_allocate((void **)&model->inputs, rows * (size_t)sizes[0] * sizeof(float), error) !=
+            0 ||
+        gpu_allocate((void **)&model->labels, rows, error) != 0 ||
+        gpu_allocate((void **)&model->losses, rows * sizeof(float), error) != 0 ||
+        gpu_allocate((void **)&model->correct, rows * sizeof(int), error) != 0 ||
+        gpu_allocate((void **)&model->numbers, rows * sizeof *model->numbers, error) != 0)
         return -1;
     for (int i = 0; i < 2; i++) {
-        if (allocate(&model->deltas[i], rows * (size_t)widest * model->element, error) != 0)
+        if (gpu_allocate(&model->deltas[i], rows * (size_t)widest * model->element, error) != 0)
             return -1;
     }
     return 0;
 }
 
 int gpu_model_create(const int *sizes, int count, int capacity, gpu_precision_t precision,
-                     gpu_model_t *out, mlp_error_t *error)
+                     int tunes, gpu_model_t *out, mlp_error_t *error)
 {
     memset(out, 0, sizeof *out);
-    out->precision = precision;
     out->type = precision == GPU_PRECISION_BF16 ? GPU_BF16 : GPU_F32;
     out->element = precision == GPU_PRECISION_BF16 ? 2 : sizeof(float);
     out->layer_count = count - 1;
@@ -247,31 +162,25 @@ int gpu_model_create(const int *sizes, int count, int capacity, gpu_precision_t 
     out->layers = calloc((size_t)count, sizeof *out->layers);
     if (!out->layers)
         return mlp_fail(error, "no memory for the layers");
-    if (gpu_check(cudaStreamCreateWithFlags(&out->stream, cudaStreamNonBlocking), "a stream",
-                  error) != 0 ||
-        check_blas(cublasLtCreate(&out->blas), "cublasLtCreate", error) != 0)
+    if (gpu_blas_create(precision, tunes, &out->blas, error) != 0)
         return -1;
+    out->stream = out->blas.stream;
     return allocate_layers(out, sizes, error) == 0 ? allocate_rest(out, sizes, error) : -1;
 }
 
 void gpu_model_free(gpu_model_t *model)
 {
+    for (int i = 0; i < GPU_PLANS; i++)
+        plan_free(model, &model->plans[i]);
     for (int i = 0; model->layers && i < model->layer_count; i++) {
-        gpu_layer_t *layer = &model->layers[i];
-        product_free(&layer->forward);
-        product_free(&layer->by_weight);
-        product_free(&layer->by_input);
-        cudaFree(layer->output);
-        cudaFree(layer->mask);
+        cudaFree(model->layers[i].output);
+        cudaFree(model->layers[i].mask);
     }
-    void *const arrays[] = {model->inputs,  model->numbers,   model->labels,    model->losses,
-                            model->correct, model->workspace, model->deltas[0], model->deltas[1]};
+    void *const arrays[] = {model->inputs,  model->numbers,   model->labels,   model->losses,
+                            model->correct, model->deltas[0], model->deltas[1]};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         cudaFree(arrays[i]);
-    if (model->blas)
-        cublasLtDestroy(model->blas);
-    if (model->stream)
-        cudaStreamDestroy(model->stream);
+    gpu_blas_free(&model->blas);
     free(model->layers);
     memset(model, 0, sizeof *model);
 }
@@ -303,7 +212,7 @@ int gpu_model_initialize(gpu_model_t *model, uint64_t seed, mlp_error_t *error)
         const gpu_layer_t *layer = &model->layers[i];
         size_t bytes = (size_t)layer->inputs * (size_t)layer->outputs * sizeof(float);
         float *host = malloc(bytes), *scratch = NULL;
-        status = host ? allocate((void **)&scratch, bytes, error)
+        status = host ? gpu_allocate((void **)&scratch, bytes, error)
                       : mlp_fail(error, "no memory for a layer's weights");
         if (host && status == 0)
             status = initialize_layer(model, layer, &random, host, scratch, error);
@@ -336,8 +245,8 @@ int gpu_samples_create(const samples_t *samples, gpu_samples_t *out, mlp_error_t
 {
     size_t count = (size_t)samples->count, bytes = count * (size_t)samples->features;
     out->features = samples->features;
-    if (allocate((void **)&out->pixels, bytes, error) != 0 ||
-        allocate((void **)&out->labels, count, error) != 0 ||
+    if (gpu_allocate((void **)&out->pixels, bytes, error) != 0 ||
+        gpu_allocate((void **)&out->labels, count, error) != 0 ||
         gpu_check(cudaMemcpy(out->pixels, samples->pixels, bytes, cudaMemcpyHostToDevice),
                   "copying samples", error) != 0)
         return -1;
@@ -361,46 +270,52 @@ int gpu_model_load(gpu_model_t *model, const gpu_samples_t *samples, const int64
     gpu_gather(model->type, model->inputs, model->labels, samples->pixels, samples->labels,
                model->numbers, rows, samples->features, 1.0f / (255.0f * PIXEL_DEVIATION),
                -PIXEL_MEAN / PIXEL_DEVIATION, model->stream);
-    return plan(model, rows, error);
+    return make_plan(model, rows, error);
 }
 
 /* ---- A step ------------------------------------------------------------------------------------
  */
 
-int gpu_model_forward(gpu_model_t *model, int rows, mlp_error_t *error)
+int gpu_model_forward(gpu_model_t *model, mlp_error_t *error)
 {
-    const void *input = model->inputs;
-    if (plan(model, rows, error) != 0)
-        return -1;
+    const gpu_plan_t *plan = model->plan;
     for (int i = 0; i < model->layer_count; i++) {
-        gpu_layer_t *layer = &model->layers[i];
-        if (multiply(model, &layer->forward, layer->weight, input, layer->output, error) != 0)
+        const gpu_layer_t *layer = &model->layers[i];
+        const gpu_product_t *product = &plan->layers[i].forward;
+        if (gpu_product_run(&model->blas, product, error) != 0)
             return -1;
-        input = layer->output;
+        if (!product->is_fused)
+            gpu_add_bias(model->type, layer->output, layer->bias, plan->rows, layer->outputs,
+                         i < model->layer_count - 1, model->stream);
     }
     return 0;
 }
 
-void gpu_model_loss(gpu_model_t *model, int rows, float scale)
+void gpu_model_loss(gpu_model_t *model, float scale)
 {
     gpu_layer_t *last = &model->layers[model->layer_count - 1];
-    gpu_loss(model->type, last->output, model->labels, rows, last->outputs, scale, model->losses,
-             model->correct, model->stream);
+    gpu_loss(model->type, last->output, model->labels, model->plan->rows, last->outputs, scale,
+             model->losses, model->correct, model->stream);
 }
 
-int gpu_model_backward(gpu_model_t *model, int index, int rows, mlp_error_t *error)
+int gpu_model_backward(gpu_model_t *model, int index, mlp_error_t *error)
 {
-    gpu_layer_t *layer = &model->layers[index];
-    int is_last = index == model->layer_count - 1;
-    void *delta = is_last ? layer->output : model->deltas[index % 2];
-    const void *input = index > 0 ? model->layers[index - 1].output : model->inputs;
-    if (plan(model, rows, error) != 0 ||
-        multiply(model, &layer->by_weight, delta, input, layer->weight_gradient, error) != 0)
+    const gpu_layer_t *layer = &model->layers[index];
+    const gpu_layer_plan_t *products = &model->plan->layers[index];
+    int rows = model->plan->rows;
+    if (gpu_product_run(&model->blas, &products->by_weight, error) != 0)
         return -1;
+    if (!products->by_weight.is_fused)
+        gpu_sum_rows(model->type, delta_of(model, index), layer->bias_gradient, rows,
+                     layer->outputs, model->stream);
     if (index == 0)
         return 0;
-    return multiply(model, &layer->by_input, layer->weight, delta, model->deltas[(index - 1) % 2],
-                    error);
+    if (gpu_product_run(&model->blas, &products->by_input, error) != 0)
+        return -1;
+    if (!products->by_input.is_fused)
+        gpu_relu_gradient(model->type, delta_of(model, index - 1), input_of(model, index),
+                          (int64_t)rows * layer->inputs, model->stream);
+    return 0;
 }
 
 /* Copies an array of `rows` numbers of 4 bytes to the host, and clears it. */

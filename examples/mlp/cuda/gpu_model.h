@@ -1,29 +1,18 @@
 /*
  * gpu_model.h - the multilayer perceptron on a GPU: each layer is one cuBLASLt product forward,
  * with bias and ReLU in its epilogue, and two backward, with the bias's gradient and ReLU's in
- * theirs. Everything goes into one stream, and nothing waits for it.
+ * theirs, or in kernels where cuBLASLt has no such product. Everything goes into one stream, and
+ * but for the first batch of a size nothing waits for it.
  */
 #ifndef MLP_GPU_MODEL_H
 #define MLP_GPU_MODEL_H
 
-#include <cublasLt.h>
-
 #include "dataset.h"
 #include "error.h"
 #include "gpu_kernels.h"
+#include "gpu_product.h"
 
-typedef enum gpu_precision {
-    GPU_PRECISION_F32 = 0,
-    GPU_PRECISION_TF32 = 1, /* fp32, but products of 10 bits of mantissa */
-    GPU_PRECISION_BF16 = 2  /* bf16; the optimizer keeps parameters and momenta in fp32 */
-} gpu_precision_t;
-
-/* A product with the algorithm that cuBLASLt proposes for it. */
-typedef struct gpu_product {
-    cublasLtMatmulDesc_t operation;
-    cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algorithm;
-} gpu_product_t;
+#define GPU_PLANS 8 /* sizes of batches: few, also where ranks take turns with a sample more */
 
 /* One layer. Matrices are row after row, as the CPU's. */
 typedef struct gpu_layer {
@@ -32,18 +21,28 @@ typedef struct gpu_layer {
     void *weight, *bias, *weight_gradient, *bias_gradient;
     void *output; /* rows x outputs; backward it becomes the loss's gradient by it */
     void *mask;   /* of ReLU: a bit an output */
-    gpu_product_t forward, by_weight, by_input;
 } gpu_layer_t;
 
+typedef struct gpu_layer_plan {
+    gpu_product_t forward, by_weight, by_input; /* the first layer's by_input is none */
+} gpu_layer_plan_t;
+
+/* The products of all layers for batches of so many rows. */
+typedef struct gpu_plan {
+    int rows; /* 0: not there yet */
+    int64_t used;
+    gpu_layer_plan_t *layers;
+} gpu_plan_t;
+
 typedef struct gpu_model {
-    gpu_precision_t precision;
+    gpu_blas_t blas;
     gpu_type_t type;
     size_t element;
     cudaStream_t stream;
-    cublasLtHandle_t blas;
-    void *workspace;
-    int layer_count, capacity, rows; /* rows: that the products are planned for */
+    int layer_count, capacity;
     gpu_layer_t *layers;
+    gpu_plan_t plans[GPU_PLANS], *plan; /* plan: for the batch that was loaded last */
+    int64_t num_loads;
     int64_t parameter_count;
     void *inputs; /* rows x inputs of the first layer */
     void *deltas[2];
@@ -55,7 +54,7 @@ typedef struct gpu_model {
 
 /* Everything but parameters and gradients. */
 int gpu_model_create(const int *sizes, int count, int capacity, gpu_precision_t precision,
-                     gpu_model_t *out, mlp_error_t *error);
+                     int tunes, gpu_model_t *out, mlp_error_t *error);
 void gpu_model_free(gpu_model_t *model);
 
 /* Fills the weights in as the model on the CPU does, so that both begin alike. */
@@ -72,18 +71,18 @@ typedef struct gpu_samples {
 int gpu_samples_create(const samples_t *samples, gpu_samples_t *out, mlp_error_t *error);
 void gpu_samples_free(gpu_samples_t *samples);
 
-/* Makes a batch of the samples with these numbers, which are in pinned memory of the host. */
+/* Makes a batch of the samples with these numbers, which are in pinned memory of the host. The
+ * first of so many rows changes outputs and gradients, and waits for the stream. */
 int gpu_model_load(gpu_model_t *model, const gpu_samples_t *samples, const int64_t *numbers,
                    int rows, mlp_error_t *error);
-int gpu_model_forward(gpu_model_t *model, int rows, mlp_error_t *error);
+
+/* With the batch that was loaded last: */
+int gpu_model_forward(gpu_model_t *model, mlp_error_t *error);
+void gpu_model_loss(gpu_model_t *model, float scale);
 /* Backward from layer `index`'s output: its gradients, then what the layer before it needs. */
-int gpu_model_backward(gpu_model_t *model, int index, int rows, mlp_error_t *error);
-void gpu_model_loss(gpu_model_t *model, int rows, float scale);
+int gpu_model_backward(gpu_model_t *model, int index, mlp_error_t *error);
 
 /* Sums up what gpu_model_loss has counted, and sets it to 0. Waits for the stream. */
 int gpu_model_counted(gpu_model_t *model, double *loss, int64_t *correct, mlp_error_t *error);
-
-/* -1 with the text of an error of CUDA's. */
-int gpu_check(cudaError_t status, const char *what, mlp_error_t *error);
 
 #endif

@@ -10,7 +10,7 @@
 
 typedef struct gpu_options {
     gpu_precision_t precision;
-    int graph;
+    int graph, tunes;
     double peak; /* TFLOP/s of the GPU; 0: what is known of its kind */
 } gpu_options_t;
 
@@ -19,8 +19,11 @@ int gpu_options_parse(int argc, char **argv, options_t *options, gpu_options_t *
                       mlp_error_t *error);
 void gpu_options_print_help(const char *program);
 
-/* TFLOP/s, its share of the peak, and how much of the communication was hidden. */
-void gpu_print_rate(const options_t *options, const gpu_options_t *gpu, const gpu_model_t *model,
-                    int ranks, const timing_t *timing);
+/* Which products have the rest of a layer's work in their epilogue, for the first batch's size. */
+void gpu_print_products(const gpu_model_t *model);
+
+/* TFLOP/s and its share of the peak, of each GPU. */
+void gpu_print_rate(const options_t *options, const gpu_options_t *gpu, int ranks,
+                    const timing_t *timing);
 
 #endif

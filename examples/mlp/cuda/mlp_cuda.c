@@ -1,11 +1,12 @@
 /*
  * mlp_cuda.c - trains a multilayer perceptron on GPUs, on one rank or on many.
  *
- * It takes mlp_cpu's options and data, and --precision, --graph and --peak besides. All of the
- * training across ranks is here: declare() makes the set of gradients and the optimizer on the GPU,
- * step() marks each layer's gradients as soon as they are in the stream and lets the optimizer step
- * there. The host waits for none of it; it is a step ahead of the GPU. With --graph what a step
- * computes is a CUDA graph, and its gradients are marked behind it.
+ * It takes mlp_cpu's options and data, and --precision, --graph, --tune and --peak besides. All of
+ * the training across ranks is here: declare() makes the set of gradients and the optimizer on the
+ * GPU, step() marks each layer's gradients as soon as they are in the stream and lets the optimizer
+ * step there. The host waits for none of it; it is a step ahead of the GPU. With --graph what a
+ * step computes is in CUDA graphs, one up to the loss and one for each layer's way back, so that
+ * each layer's gradients still can be marked behind theirs.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@
 
 #define EVALUATION_ROWS 1024
 #define SLOTS 2 /* steps of which the host has something to say to the GPU, or to hear from it */
+#define WARMUP_STEPS 3
+#define RECORDINGS 4 /* of a step, for batches of different sizes */
 
 typedef struct slot {
     int64_t *numbers; /* of samples; pinned */
@@ -27,6 +30,13 @@ typedef struct slot {
     cudaEvent_t submitted, computed, reduced;
     int is_timed; /* the events are of a step whose times were not taken yet */
 } slot_t;
+
+/* --graph: a step's parts, as compute_part has them, for batches of so many rows. */
+typedef struct recording {
+    int rows; /* 0: not there yet */
+    float scale;
+    cudaGraphExec_t parts[OPTIONS_LAYERS_MAX];
+} recording_t;
 
 typedef struct trainer {
     course_t course;
@@ -37,9 +47,8 @@ typedef struct trainer {
     dtrain_optimizer_t *optimizer;
     slot_t slots[SLOTS];
     int64_t num_fed;
-    cudaGraphExec_t graph; /* --graph; for graph_rows rows */
-    int graph_rows;
-    float graph_scale;
+    recording_t recordings[RECORDINGS];
+    int num_recorded;
 } trainer_t;
 
 /* ---- Before the first step ---------------------------------------------------------------- */
@@ -71,7 +80,7 @@ static int load(trainer_t *trainer, mlp_error_t *error)
     if (gpu_check(cudaSetDevice(device), "cudaSetDevice", error) != 0 ||
         course_load(course, EVALUATION_ROWS, &rows, error) != 0 ||
         gpu_model_create(options->layers, options->layer_count, rows, trainer->gpu.precision,
-                         &trainer->model, error) != 0 ||
+                         trainer->gpu.tunes, &trainer->model, error) != 0 ||
         make_slots(trainer, rows, error) != 0 ||
         gpu_samples_create(&course->data.train, &trainer->train, error) != 0)
         return -1;
@@ -87,6 +96,15 @@ static void retract(trainer_t *trainer)
     trainer->gradients = NULL;
 }
 
+static void forget(const trainer_t *trainer, recording_t *recording)
+{
+    for (int i = 0; i < trainer->course.options.layer_count; i++) {
+        if (recording->parts[i])
+            cudaGraphExecDestroy(recording->parts[i]);
+    }
+    *recording = (recording_t){0};
+}
+
 static void unload(trainer_t *trainer)
 {
     retract(trainer);
@@ -99,8 +117,8 @@ static void unload(trainer_t *trainer)
                 cudaEventDestroy(events[k]);
         }
     }
-    if (trainer->graph)
-        cudaGraphExecDestroy(trainer->graph);
+    for (int i = 0; i < RECORDINGS; i++)
+        forget(trainer, &trainer->recordings[i]);
     gpu_model_free(&trainer->model);
     gpu_samples_free(&trainer->train);
     gpu_samples_free(&trainer->test);
@@ -175,65 +193,84 @@ static int mark(trainer_t *trainer, int layer, mlp_error_t *error)
     return 0;
 }
 
-/* Forward and backward; each layer's gradients are marked while the next one's are computed. */
-static int compute(trainer_t *trainer, int rows, float scale, int marks, mlp_error_t *error)
+/* Part 0 is forward and the loss, part i is backward from the i-th layer from the end. */
+static int compute_part(trainer_t *trainer, int part, float scale, mlp_error_t *error)
 {
     gpu_model_t *model = &trainer->model;
-    if (gpu_model_forward(model, rows, error) != 0)
+    if (part > 0)
+        return gpu_model_backward(model, model->layer_count - part, error);
+    if (gpu_model_forward(model, error) != 0)
         return -1;
-    gpu_model_loss(model, rows, scale);
-    for (int i = model->layer_count - 1; i >= 0; i--) {
-        if (gpu_model_backward(model, i, rows, error) != 0 ||
-            (marks && mark(trainer, i, error) != 0))
-            return -1;
-    }
+    gpu_model_loss(model, scale);
     return gpu_check(cudaGetLastError(), "the step", error);
 }
 
-/* Captured again when an epoch's last batch is shorter. */
-static int capture(trainer_t *trainer, int rows, float scale, mlp_error_t *error)
+static int record_part(trainer_t *trainer, int part, float scale, cudaGraphExec_t *out,
+                       mlp_error_t *error)
 {
     cudaStream_t stream = trainer->model.stream;
     cudaGraph_t graph = NULL;
-    if (trainer->graph && trainer->graph_rows == rows && trainer->graph_scale == scale)
-        return 0;
-    if (trainer->graph)
-        cudaGraphExecDestroy(trainer->graph);
-    trainer->graph = NULL;
     if (gpu_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing",
                   error) != 0)
         return -1;
-    int failed = compute(trainer, rows, scale, 0, error);
+    int failed = compute_part(trainer, part, scale, error);
     cudaError_t status = cudaStreamEndCapture(stream, &graph);
     if (!failed && status == cudaSuccess)
-        status = cudaGraphInstantiate(&trainer->graph, graph, 0);
+        status = cudaGraphInstantiate(out, graph, 0);
     if (graph)
         cudaGraphDestroy(graph);
-    trainer->graph_rows = rows;
-    trainer->graph_scale = scale;
     return failed ? -1 : gpu_check(status, "a CUDA graph", error);
 }
 
-static int launch(trainer_t *trainer, int rows, float scale, mlp_error_t *error)
+/* The graphs for this batch; they are made when the first of its size comes. */
+static int find_recording(trainer_t *trainer, float scale, const recording_t **out,
+                          mlp_error_t *error)
 {
-    if (capture(trainer, rows, scale, error) != 0 ||
-        gpu_check(cudaGraphLaunch(trainer->graph, trainer->model.stream), "cudaGraphLaunch", error))
+    int rows = trainer->model.plan->rows;
+    for (int i = 0; i < RECORDINGS; i++) {
+        *out = &trainer->recordings[i];
+        if ((*out)->rows == rows && (*out)->scale == scale)
+            return 0;
+    }
+    recording_t *recording = &trainer->recordings[trainer->num_recorded++ % RECORDINGS];
+    forget(trainer, recording);
+    for (int part = 0; part <= trainer->model.layer_count; part++) {
+        if (record_part(trainer, part, scale, &recording->parts[part], error) != 0)
+            return -1;
+    }
+    recording->rows = rows;
+    recording->scale = scale;
+    *out = recording;
+    return 0;
+}
+
+/* Each layer's gradients are marked while those of the layer before it are computed. */
+static int compute(trainer_t *trainer, float scale, cudaEvent_t submitted, mlp_error_t *error)
+{
+    cudaStream_t stream = trainer->model.stream;
+    const recording_t *recording = NULL;
+    if (trainer->gpu.graph && find_recording(trainer, scale, &recording, error) != 0)
         return -1;
-    for (int i = trainer->model.layer_count - 1; i >= 0; i--) {
-        if (mark(trainer, i, error) != 0)
+    for (int part = 0; part <= trainer->model.layer_count; part++) {
+        int failed =
+            recording ? gpu_check(cudaGraphLaunch(recording->parts[part], stream), "a graph", error)
+                      : compute_part(trainer, part, scale, error);
+        if (failed || (part > 0 && mark(trainer, trainer->model.layer_count - part, error) != 0))
+            return -1;
+        if (part == 1 && gpu_check(cudaEventRecord(submitted, stream), "an event", error) != 0)
             return -1;
     }
     return 0;
 }
 
 /* A rank that got no sample of a batch brings nothing. */
-static int leave_out(trainer_t *trainer, mlp_error_t *error)
+static int leave_out(trainer_t *trainer, cudaEvent_t submitted, mlp_error_t *error)
 {
     for (int i = 2 * trainer->model.layer_count - 1; i >= 0; i--) {
         if (dtrain_gradset_unused(trainer->gradients, i) != DTRAIN_OK)
             return agree_library_error(error);
     }
-    return 0;
+    return gpu_check(cudaEventRecord(submitted, trainer->model.stream), "an event", error);
 }
 
 /* ---- One step ------------------------------------------------------------------------------- */
@@ -245,10 +282,12 @@ static int take_times(slot_t *slot, timing_t *timing, mlp_error_t *error)
     if (!slot->is_timed)
         return 0;
     slot->is_timed = 0;
-    if (gpu_check(cudaEventSynchronize(slot->reduced), "the step", error) != 0)
+    if (gpu_check(cudaEventSynchronize(slot->reduced), "the step", error) != 0 ||
+        gpu_check(cudaEventElapsedTime(&comm_ms, slot->submitted, slot->reduced), "a time",
+                  error) != 0 ||
+        gpu_check(cudaEventElapsedTime(&exposed_ms, slot->computed, slot->reduced), "a time",
+                  error) != 0)
         return -1;
-    cudaEventElapsedTime(&comm_ms, slot->submitted, slot->reduced);
-    cudaEventElapsedTime(&exposed_ms, slot->computed, slot->reduced);
     timing->comm += 1e-3 * comm_ms;
     timing->exposed += 1e-3 * exposed_ms;
     return 0;
@@ -281,19 +320,16 @@ static int step(void *context, timing_t *timing, mlp_error_t *error)
     if (feed(trainer, trainer->course.train, &trainer->train, &batch, &slot, error) != 0 ||
         take_times(slot, timing, error) != 0)
         return -1;
-    int rows = (int)batch.count;
     float scale = 1.0f / (float)batch.global_count;
-    cudaEventRecord(slot->submitted, stream);
-    int status = rows == 0            ? leave_out(trainer, error)
-                 : trainer->gpu.graph ? launch(trainer, rows, scale, error)
-                                      : compute(trainer, rows, scale, 1, error);
-    if (status != 0)
+    int status = batch.count == 0 ? leave_out(trainer, slot->submitted, error)
+                                  : compute(trainer, scale, slot->submitted, error);
+    if (status != 0 || gpu_check(cudaEventRecord(slot->computed, stream), "an event", error) != 0)
         return -1;
-    cudaEventRecord(slot->computed, stream);
     /* The step would wait by itself: this is to measure it. */
     if (dtrain_gradset_stream_wait(trainer->gradients, stream) != DTRAIN_OK)
         return agree_library_error(error);
-    cudaEventRecord(slot->reduced, stream);
+    if (gpu_check(cudaEventRecord(slot->reduced, stream), "an event", error) != 0)
+        return -1;
     slot->is_timed = 1;
     if (dtrain_optimizer_stream_step(trainer->optimizer, course_learning_rate(&trainer->course),
                                      stream, NULL) != DTRAIN_OK)
@@ -324,11 +360,11 @@ static int count(void *context, int64_t *correct, mlp_error_t *error)
     for (int64_t i = 0; i < batch.num_batches; i++) {
         if (feed(trainer, trainer->course.test, &trainer->test, &batch, &slot, error) != 0)
             return -1;
-        int rows = (int)batch.count;
-        if (rows > 0 && gpu_model_forward(&trainer->model, rows, error) != 0)
+        if (batch.count == 0)
+            continue;
+        if (gpu_model_forward(&trainer->model, error) != 0)
             return -1;
-        if (rows > 0)
-            gpu_model_loss(&trainer->model, rows, 0);
+        gpu_model_loss(&trainer->model, 0);
     }
     return gpu_model_counted(&trainer->model, &loss, correct, error);
 }
@@ -352,11 +388,17 @@ static int run(trainer_t *trainer, int argc, char **argv, mlp_error_t *error)
             gpu_options_print_help("mlp_cuda");
         return 0;
     }
-    if (prepare(trainer, error) != 0 || course_run(course, &ops, trainer, &result, error) != 0)
+    course->warmup_steps = WARMUP_STEPS;
+    if (prepare(trainer, error) != 0)
+        return -1;
+    if (course->rank == 0)
+        course_print_plan(course, trainer->model.parameter_count);
+    if (course_run(course, &ops, trainer, &result, error) != 0 ||
+        course_add_traffic(trainer->gradients, &result, error) != 0)
         return -1;
     if (course->rank == 0) {
-        gpu_print_rate(&course->options, &trainer->gpu, &trainer->model, course->ranks,
-                       &result.timing);
+        gpu_print_products(&trainer->model);
+        gpu_print_rate(&course->options, &trainer->gpu, course->ranks, &result.timing);
         report_result(stdout, &result);
     }
     return 0;

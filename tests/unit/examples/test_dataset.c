@@ -152,9 +152,9 @@ static void test_dataset_synthetic_depends_on_seed_alone(void **state)
     dataset_t again;
     dataset_t other;
     mlp_error_t error = {.text = ""};
-    assert_int_equal(dataset_synthesize(20, 5, 1, &first, &error), 0);
-    assert_int_equal(dataset_synthesize(20, 5, 1, &again, &error), 0);
-    assert_int_equal(dataset_synthesize(20, 5, 2, &other, &error), 0);
+    assert_int_equal(dataset_synthesize(4096, 20, 5, 1, &first, &error), 0);
+    assert_int_equal(dataset_synthesize(4096, 20, 5, 1, &again, &error), 0);
+    assert_int_equal(dataset_synthesize(4096, 20, 5, 2, &other, &error), 0);
     assert_true(dataset_fingerprint(&first) == dataset_fingerprint(&again));
     assert_true(dataset_fingerprint(&first) != dataset_fingerprint(&other));
     for (int64_t i = 0; i < first.train.count; i++)

@@ -32,10 +32,14 @@ static void test_report_result_is_one_line_of_json(void **state)
                        .test_accuracy = 0.8875,
                        .train_loss = 0.25,
                        .timing = timing,
+                       .buckets = 2,
+                       .gradient_bytes = 100000000,
                        .param_checksum = 0xabc};
     check_line(&result, "RESULT {\"ranks\":2,\"epochs\":3,\"test_accuracy\":0.8875,"
                         "\"train_loss\":0.25,\"samples_per_s\":50,\"step_ms\":500,"
                         "\"comm_ms\":125,\"exposed_comm_ms\":62.5,"
+                        "\"overlap\":0.5,\"bus_gb_per_s\":0.8,"
+                        "\"buckets\":2,\"gradient_bytes\":100000000,"
                         "\"param_checksum\":\"0000000000000abc\"}\n");
 }
 
@@ -46,6 +50,8 @@ static void test_report_numbers_that_are_not_finite_become_null(void **state)
     check_line(&result, "RESULT {\"ranks\":1,\"epochs\":0,\"test_accuracy\":null,"
                         "\"train_loss\":null,\"samples_per_s\":null,\"step_ms\":null,"
                         "\"comm_ms\":null,\"exposed_comm_ms\":null,"
+                        "\"overlap\":0,\"bus_gb_per_s\":0,"
+                        "\"buckets\":0,\"gradient_bytes\":0,"
                         "\"param_checksum\":\"0000000000000000\"}\n");
 }
 
