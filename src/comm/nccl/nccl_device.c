@@ -16,6 +16,11 @@
 /* How long copies may take at the end. */
 #define STUCK_NS DT_NS_PER_S
 
+/* A mark is looked at after every such part of the time that it has taken so far, and at least so
+ * often: whoever looks takes the driver from the program's thread that launches kernels. */
+#define LOOK_PART 16
+#define LOOK_NS_MAX (20 * DT_NS_PER_US)
+
 extern const unsigned long long dt_kernels_fatbin[];
 
 /* ---- Errors, the current device ------------------------------------------------------------- */
@@ -91,6 +96,8 @@ dtrain_status_t dt_nccl_record(dt_nccl_device_t *device, cudaStream_t stream, dt
         dt_mark_drop(&mark->base);
         return dt_nccl_cuda_error(device, error, "cudaEventRecord on the tensor's stream");
     }
+    mark->recorded_ns = dt_now_ns();
+    atomic_store(&mark->next_ns, 0);
     *out = &mark->base;
     return DTRAIN_OK;
 }
@@ -109,14 +116,26 @@ dtrain_status_t dt_nccl_wait_all(dt_nccl_device_t *device, cudaStream_t stream,
     return DTRAIN_OK;
 }
 
-dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *mark)
+dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *base)
 {
-    cudaError_t error = device->cuda->event_query(((dt_nccl_mark_t *)mark)->event);
-    if (error == cudaErrorNotReady) {
-        device->cuda->get_last_error();
+    dt_nccl_mark_t *mark = (dt_nccl_mark_t *)base;
+    int64_t time_ns = dt_now_ns();
+    int64_t next_ns = atomic_load_explicit(&mark->next_ns, memory_order_relaxed);
+    if (next_ns == DT_NEVER)
+        return DTRAIN_OK;
+    if (time_ns < next_ns)
         return DTRAIN_IN_PROGRESS;
-    }
-    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaEventQuery");
+    cudaError_t error = device->cuda->event_query(mark->event);
+    if (error != cudaSuccess && error != cudaErrorNotReady)
+        return dt_nccl_cuda_error(device, error, "cudaEventQuery");
+    int64_t part_ns = (time_ns - mark->recorded_ns) / LOOK_PART;
+    next_ns = time_ns + (part_ns < LOOK_NS_MAX ? part_ns : LOOK_NS_MAX);
+    atomic_store_explicit(&mark->next_ns, error == cudaSuccess ? DT_NEVER : next_ns,
+                          memory_order_relaxed);
+    if (error == cudaSuccess)
+        return DTRAIN_OK;
+    device->cuda->get_last_error();
+    return DTRAIN_IN_PROGRESS;
 }
 
 static dtrain_status_t record(dt_device_t *base, void *stream, dt_mark_t **mark)

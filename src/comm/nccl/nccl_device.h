@@ -34,6 +34,8 @@ struct dt_nccl_mark {
     dt_nccl_mark_t *next;
     dt_nccl_device_t *device;
     cudaEvent_t event;
+    int64_t recorded_ns;
+    _Atomic int64_t next_ns; /* not looked at before; DT_NEVER: it was reached */
 };
 
 /* A thread's current device is the application's: it is put back when we leave. */
