@@ -32,6 +32,8 @@ typedef struct dt_cuda_api {
     __typeof__(cudaEventRecord) *event_record;
     __typeof__(cudaEventQuery) *event_query;
     __typeof__(cudaEventSynchronize) *event_synchronize;
+    __typeof__(cudaStreamIsCapturing) *stream_is_capturing;
+    __typeof__(cudaThreadExchangeStreamCaptureMode) *exchange_capture_mode;
     __typeof__(cudaLibraryLoadData) *library_load;
     __typeof__(cudaLibraryUnload) *library_unload;
     __typeof__(cudaLibraryGetKernel) *library_get_kernel;

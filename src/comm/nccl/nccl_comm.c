@@ -194,7 +194,7 @@ static void *run_end(void *argument)
     dt_nccl_comm_t *comm = argument;
     const dt_nccl_api_t *nccl = comm->device->nccl;
     int is_aborted = 0;
-    comm->device->cuda->set_device(comm->device->number);
+    dt_nccl_settle(comm->device->cuda, comm->device->number);
     if (!comm->is_clean && comm->is_made) {
         if (nccl->comm_revoke) {
             nccl->comm_revoke(comm->nccl, 0);

@@ -71,8 +71,10 @@ dtrain_status_t dt_nccl_scale(dt_device_t *base, void *stream, dtrain_dtype_t dt
                                  .divisor = 1,
                                  .scale = factor};
     const dt_piece_t piece = {.in = values, .out = values, .count = count};
+    if (count == 0)
+        return DTRAIN_OK;
     dtrain_status_t status = dt_nccl_enter(device, &visit);
-    if (status != DTRAIN_OK || count == 0)
+    if (status != DTRAIN_OK)
         return status;
     status = dt_nccl_move(device, stream, &move, &piece, 1);
     dt_nccl_leave(device, &visit);

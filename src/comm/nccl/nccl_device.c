@@ -23,7 +23,7 @@
 
 extern const unsigned long long dt_kernels_fatbin[];
 
-/* ---- Errors, the current device ------------------------------------------------------------- */
+/* ---- Errors --------------------------------------------------------------------------------- */
 
 dtrain_status_t dt_nccl_cuda_error(const dt_nccl_device_t *device, cudaError_t error,
                                    const char *call)
@@ -33,23 +33,6 @@ dtrain_status_t dt_nccl_cuda_error(const dt_nccl_device_t *device, cudaError_t e
     device->cuda->get_last_error(); /* what is not sticky is not the application's to find */
     return dt_fail(status, "GPU %d: %s: %s (%s)", device->number, call,
                    device->cuda->get_error_name(error), device->cuda->get_error_string(error));
-}
-
-dtrain_status_t dt_nccl_enter(dt_nccl_device_t *device, dt_nccl_visit_t *visit)
-{
-    visit->changed = 0;
-    cudaError_t error = device->cuda->get_device(&visit->before);
-    if (error == cudaSuccess && visit->before != device->number) {
-        error = device->cuda->set_device(device->number);
-        visit->changed = error == cudaSuccess;
-    }
-    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaSetDevice");
-}
-
-void dt_nccl_leave(dt_nccl_device_t *device, const dt_nccl_visit_t *visit)
-{
-    if (visit->changed)
-        device->cuda->set_device(visit->before);
 }
 
 /* ---- Marks ---------------------------------------------------------------------------------- */
@@ -116,26 +99,56 @@ dtrain_status_t dt_nccl_wait_all(dt_nccl_device_t *device, cudaStream_t stream,
     return DTRAIN_OK;
 }
 
+/* cudaErrorNotReady is no error of the thread's. */
+static cudaError_t query(dt_nccl_device_t *device, cudaEvent_t event)
+{
+    cudaError_t error = device->cuda->event_query(event);
+    if (error == cudaErrorNotReady)
+        device->cuda->get_last_error();
+    return error;
+}
+
 dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *base)
 {
     dt_nccl_mark_t *mark = (dt_nccl_mark_t *)base;
+    dt_nccl_visit_t visit;
     int64_t time_ns = dt_now_ns();
     int64_t next_ns = atomic_load_explicit(&mark->next_ns, memory_order_relaxed);
     if (next_ns == DT_NEVER)
         return DTRAIN_OK;
     if (time_ns < next_ns)
         return DTRAIN_IN_PROGRESS;
-    cudaError_t error = device->cuda->event_query(mark->event);
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status != DTRAIN_OK)
+        return status;
+    cudaError_t error = query(device, mark->event);
     if (error != cudaSuccess && error != cudaErrorNotReady)
-        return dt_nccl_cuda_error(device, error, "cudaEventQuery");
+        status = dt_nccl_cuda_error(device, error, "cudaEventQuery");
+    dt_nccl_leave(device, &visit);
+    if (status != DTRAIN_OK)
+        return status;
     int64_t part_ns = (time_ns - mark->recorded_ns) / LOOK_PART;
     next_ns = time_ns + (part_ns < LOOK_NS_MAX ? part_ns : LOOK_NS_MAX);
     atomic_store_explicit(&mark->next_ns, error == cudaSuccess ? DT_NEVER : next_ns,
                           memory_order_relaxed);
-    if (error == cudaSuccess)
+    return error == cudaSuccess ? DTRAIN_OK : DTRAIN_IN_PROGRESS;
+}
+
+/* What is captured runs later, or never: a mark would be a part of the graph, and so would be what
+ * waits for it. The default stream cannot be asked while a stream that waits for it is captured. */
+static dtrain_status_t refuse_captured(dt_nccl_device_t *device, cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = device->cuda->stream_is_capturing(stream, &capture);
+    if (error != cudaSuccess && error != cudaErrorStreamCaptureImplicit)
+        return dt_nccl_cuda_error(device, error, "cudaStreamIsCapturing");
+    if (error == cudaSuccess && capture == cudaStreamCaptureStatusNone)
         return DTRAIN_OK;
     device->cuda->get_last_error();
-    return DTRAIN_IN_PROGRESS;
+    return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                   "GPU %d: the stream is being captured into a graph, of which operations cannot "
+                   "be a part: call before or after the capture",
+                   device->number);
 }
 
 static dtrain_status_t record(dt_device_t *base, void *stream, dt_mark_t **mark)
@@ -143,10 +156,12 @@ static dtrain_status_t record(dt_device_t *base, void *stream, dt_mark_t **mark)
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
     dt_nccl_visit_t visit;
     dtrain_status_t status = dt_nccl_enter(device, &visit);
-    if (status == DTRAIN_OK) {
+    if (status != DTRAIN_OK)
+        return status;
+    status = refuse_captured(device, stream);
+    if (status == DTRAIN_OK)
         status = dt_nccl_record(device, stream, mark);
-        dt_nccl_leave(device, &visit);
-    }
+    dt_nccl_leave(device, &visit);
     return status;
 }
 
@@ -155,10 +170,12 @@ static dtrain_status_t wait_for(dt_device_t *base, void *stream, dt_mark_t *mark
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
     dt_nccl_visit_t visit;
     dtrain_status_t status = dt_nccl_enter(device, &visit);
-    if (status == DTRAIN_OK) {
+    if (status != DTRAIN_OK)
+        return status;
+    status = refuse_captured(device, stream);
+    if (status == DTRAIN_OK)
         status = dt_nccl_wait_all(device, stream, &mark, 1);
-        dt_nccl_leave(device, &visit);
-    }
+    dt_nccl_leave(device, &visit);
     return status;
 }
 
@@ -170,16 +187,21 @@ static dtrain_status_t reached(dt_device_t *base, dt_mark_t *mark)
 static dtrain_status_t await(dt_device_t *base, dt_mark_t *mark)
 {
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit;
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status != DTRAIN_OK)
+        return status;
     cudaError_t error = device->cuda->event_synchronize(((dt_nccl_mark_t *)mark)->event);
-    return error == cudaSuccess ? DTRAIN_OK
-                                : dt_nccl_cuda_error(device, error, "cudaEventSynchronize");
+    if (error != cudaSuccess)
+        status = dt_nccl_cuda_error(device, error, "cudaEventSynchronize");
+    dt_nccl_leave(device, &visit);
+    return status;
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-static dtrain_status_t check(dt_device_t *base, const void *memory)
+static dtrain_status_t check_entered(dt_nccl_device_t *device, const void *memory)
 {
-    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
     struct cudaPointerAttributes attributes;
     cudaError_t error = device->cuda->pointer_get_attributes(&attributes, memory);
     if (error != cudaSuccess)
@@ -194,11 +216,30 @@ static dtrain_status_t check(dt_device_t *base, const void *memory)
     return DTRAIN_OK;
 }
 
+static dtrain_status_t check(dt_device_t *base, const void *memory)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit;
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status == DTRAIN_OK) {
+        status = check_entered(device, memory);
+        dt_nccl_leave(device, &visit);
+    }
+    return status;
+}
+
 static dtrain_status_t pin(dt_device_t *base, void *memory, size_t bytes)
 {
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_nccl_visit_t visit;
+    dtrain_status_t status = dt_nccl_enter(device, &visit);
+    if (status != DTRAIN_OK)
+        return status;
     cudaError_t error = device->cuda->host_register(memory, bytes, cudaHostRegisterDefault);
-    return error == cudaSuccess ? DTRAIN_OK : dt_nccl_cuda_error(device, error, "cudaHostRegister");
+    if (error != cudaSuccess)
+        status = dt_nccl_cuda_error(device, error, "cudaHostRegister");
+    dt_nccl_leave(device, &visit);
+    return status;
 }
 
 /* Whether copies of ours do not come to an end, which is looked at when all is to be given back:

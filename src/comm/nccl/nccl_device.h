@@ -38,14 +38,23 @@ struct dt_nccl_mark {
     _Atomic int64_t next_ns; /* not looked at before; DT_NEVER: it was reached */
 };
 
-/* A thread's current device is the application's: it is put back when we leave. */
+/*
+ * Every call of CUDA's stands between these two, in any thread. The thread's current device is the
+ * application's: it is put back, but for one that the process does not use. And an application that
+ * captures a stream forbids threads to query events, allocate and so on unless their mode is
+ * relaxed. Visits may be within each other.
+ */
 typedef struct dt_nccl_visit {
     int before;
     int changed;
+    enum cudaStreamCaptureMode mode;
 } dt_nccl_visit_t;
 
 dtrain_status_t dt_nccl_enter(dt_nccl_device_t *device, dt_nccl_visit_t *visit);
 void dt_nccl_leave(dt_nccl_device_t *device, const dt_nccl_visit_t *visit);
+
+/* Of a thread of our own: for its life. */
+void dt_nccl_settle(const dt_cuda_api_t *cuda, int device);
 
 /* Of an error of CUDA's, in what was called: its text and status. */
 dtrain_status_t dt_nccl_cuda_error(const dt_nccl_device_t *device, cudaError_t error,

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "comm/nccl/nccl_device.h"
 
 /* So long it looks for the next job before it sleeps: to be woken takes several microseconds. */
 #define AWAKE_NS (50 * DT_NS_PER_US)
@@ -41,7 +42,7 @@ static dt_nccl_job_t *take(dt_nccl_issuer_t *issuer, uint32_t seen)
 static void *run(void *argument)
 {
     dt_nccl_issuer_t *issuer = argument;
-    issuer->cuda->set_device(issuer->device);
+    dt_nccl_settle(issuer->cuda, issuer->device);
     for (uint32_t seen = 0;; seen++) {
         dt_nccl_job_t *job = take(issuer, seen);
         if (!job)

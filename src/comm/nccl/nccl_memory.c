@@ -5,12 +5,16 @@
 /* NCCL registers whole pages: what shares none with other memory can be registered by itself. */
 #define PAGE_BYTES ((size_t)4096)
 
+/* cudaFree waits for what the device does; ncclMemFree unmaps memory under a kernel that uses it.
+ */
 static void give_back(dt_nccl_device_t *device, const dt_nccl_range_t *block)
 {
-    if (block->flags & DT_NCCL_IS_NCCLS)
+    if (block->flags & DT_NCCL_IS_NCCLS) {
+        device->cuda->device_synchronize();
         device->nccl->mem_free(block->begin);
-    else
+    } else {
         device->cuda->deallocate(block->begin);
+    }
 }
 
 /* NCCL's own memory can be sent from without a copy on systems that have the means; elsewhere it is

@@ -140,6 +140,8 @@ STANDIN_API cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 b
                                          size_t shared, cudaStream_t stream)
 {
     cudaError_t error = standin_begin("cudaLaunchKernel");
+    if (error == cudaSuccess && standin_stream_device(stream) != standin_current())
+        error = standin_note(cudaErrorInvalidResourceHandle);
     (void)shared;
     if (error != cudaSuccess)
         return error;

@@ -17,6 +17,7 @@
 typedef struct block {
     size_t begin, bytes; /* with the gap behind it */
     size_t asked;
+    int owner; /* a device's number */
 } block_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -87,7 +88,8 @@ void *standin_allocate(size_t bytes, size_t alignment)
     int at = num_blocks < BLOCKS_MAX ? find_gap(whole, alignment, &begin) : -1;
     if (at >= 0) {
         memmove(&blocks[at + 1], &blocks[at], (size_t)(num_blocks - at) * sizeof *blocks);
-        blocks[at] = (block_t){.begin = begin, .bytes = whole, .asked = bytes};
+        blocks[at] =
+            (block_t){.begin = begin, .bytes = whole, .asked = bytes, .owner = standin_current()};
         num_blocks++;
         found = device + begin;
         memset(host + begin, 0xff, bytes); /* not a number, as float and half too */
@@ -123,6 +125,19 @@ size_t standin_room(const void *pointer)
     }
     pthread_mutex_unlock(&lock);
     return room;
+}
+
+int standin_memory_device(const void *pointer)
+{
+    int owner = 0;
+    size_t offset = (size_t)((const char *)pointer - device);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < num_blocks; i++) {
+        if (offset >= blocks[i].begin && offset < blocks[i].begin + blocks[i].bytes)
+            owner = blocks[i].owner;
+    }
+    pthread_mutex_unlock(&lock);
+    return owner;
 }
 
 static int find_pinned(const char *pointer)

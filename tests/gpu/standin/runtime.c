@@ -1,4 +1,4 @@
-/* runtime.c - the rest of CUDA's runtime: devices, memory, copies, kernels, errors. */
+/* runtime.c - the rest of CUDA's runtime: errors, memory, copies, calls of the host's. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,7 @@ cudaError_t standin_note(cudaError_t error)
 cudaError_t standin_begin(const char *operation)
 {
     standin_fault_t fault = standin_fault(operation);
+    standin_touch(standin_current());
     if (fault == STANDIN_ERROR)
         sticky = cudaErrorIllegalAddress;
     if (fault == STANDIN_OOM)
@@ -69,91 +70,6 @@ STANDIN_API const char *cudaGetErrorString(cudaError_t error)
 {
     return error == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
                                             : cudaGetErrorName(error);
-}
-
-/* ---- Devices -------------------------------------------------------------------------------- */
-
-static _Thread_local int current;
-
-STANDIN_API cudaError_t cudaGetDeviceCount(int *count)
-{
-    if (standin_fault("cudaGetDeviceCount") != STANDIN_NONE)
-        return standin_note(cudaErrorInsufficientDriver);
-    *count = (int)standin_setting("STANDIN_DEVICES", 1);
-    return *count > 0 ? cudaSuccess : standin_note(cudaErrorNoDevice);
-}
-
-STANDIN_API cudaError_t cudaGetDevice(int *device)
-{
-    *device = current;
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaSetDevice(int device)
-{
-    cudaError_t error = standin_begin("cudaSetDevice");
-    if (error != cudaSuccess)
-        return error;
-    if (device < 0 || device >= standin_setting("STANDIN_DEVICES", 1))
-        return standin_note(cudaErrorInvalidDevice);
-    current = device;
-    return cudaSuccess;
-}
-
-/* Each process has devices of its own, unless they are said to be the same. */
-STANDIN_API cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
-{
-    memset(properties, 0, sizeof *properties);
-    snprintf(properties->name, sizeof properties->name, "Stand-in for a GPU");
-    int owner = standin_setting("STANDIN_SAME_UUID", 0) ? 0 : standin_rank();
-    properties->uuid.bytes[0] = (char)device;
-    properties->uuid.bytes[1] = (char)owner;
-    properties->uuid.bytes[2] = (char)0xd7;
-    properties->major = 9;
-    properties->multiProcessorCount = 4;
-    properties->totalGlobalMem = (size_t)4 << 30;
-    return standin_begin("cudaGetDeviceProperties");
-}
-
-STANDIN_API cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
-                                               int device)
-{
-    (void)device;
-    *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : 0;
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device)
-{
-    snprintf(text, (size_t)length, "0000:%02x:00.0", device);
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    *least = 0;
-    *greatest = -5;
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaDeviceSynchronize(void)
-{
-    cudaError_t error = standin_begin("cudaDeviceSynchronize");
-    if (error == cudaSuccess)
-        standin_drain_all();
-    return error;
-}
-
-STANDIN_API cudaError_t cudaDriverGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
-}
-
-STANDIN_API cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -230,6 +146,7 @@ STANDIN_API cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a
     attributes->type = standin_is_device(pointer)   ? cudaMemoryTypeDevice
                        : standin_is_pinned(pointer) ? cudaMemoryTypeHost
                                                     : cudaMemoryTypeUnregistered;
+    attributes->device = standin_memory_device(pointer);
     attributes->devicePointer = (void *)pointer;
     return cudaSuccess;
 }

@@ -46,6 +46,14 @@ STANDIN_API long standin_setting(const char *name, long otherwise);
 /* This process's number among those that the launcher started. */
 STANDIN_API int standin_rank(void);
 
+/* ---- Devices: devices.c --------------------------------------------------------------------- */
+
+/* The calling thread's device. */
+int standin_current(void);
+/* Makes the context of a device; whether there is one. */
+void standin_touch(int device);
+STANDIN_API int standin_has_context(int device);
+
 /* ---- Device memory: memory.c ---------------------------------------------------------------- */
 
 /* Where the host's side of the stand-in finds what a pointer names: device memory lies elsewhere
@@ -53,6 +61,8 @@ STANDIN_API int standin_rank(void);
 STANDIN_API void *standin_reach(const void *pointer);
 STANDIN_API int standin_is_device(const void *pointer);
 int standin_is_pinned(const void *pointer);
+/* Whose memory it is; 0 for any other. */
+int standin_memory_device(const void *pointer);
 /* Device memory, or NULL. Filled with a pattern that is no number. `alignment`: a power of two, up
  * to a page. */
 STANDIN_API void *standin_allocate(size_t bytes, size_t alignment);
@@ -74,6 +84,8 @@ STANDIN_API void standin_enqueue(cudaStream_t stream, standin_work_fn_t work, co
 /* Waits until all that is in the stream now is done; NULL: in all streams. */
 void standin_drain(cudaStream_t stream);
 void standin_drain_all(void);
+/* The device of a stream: of the default one the thread's. */
+int standin_stream_device(cudaStream_t stream);
 
 /* ---- Capture: capture.c --------------------------------------------------------------------- */
 
@@ -90,7 +102,7 @@ cudaError_t standin_capture_check(const char *operation);
 
 /* The thread's last error; sticky ones stay. Returns `error`. */
 cudaError_t standin_note(cudaError_t error);
-/* What every call begins with: its fault as an error, or the sticky error. */
+/* What a call that needs a context begins with: its fault as an error, or the sticky error. */
 STANDIN_API cudaError_t standin_begin(const char *operation);
 
 #endif

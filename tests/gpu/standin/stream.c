@@ -22,6 +22,7 @@ struct CUstream_st {
     work_t *first, *last;          /* [lock] */
     uint64_t num_queued, num_done; /* [lock] */
     int stops;                     /* [lock] */
+    int device;                    /* [const] */
     unsigned seed;                 /* the thread's */
     pthread_t thread;
 };
@@ -33,6 +34,7 @@ struct CUevent_st {
     int users;               /* [lock] whoever holds it: its maker, and work in streams */
     struct timespec reached; /* [lock] the last time */
     int has_time;            /* [const] */
+    int device;              /* [const] */
     int is_captured;         /* [lock] recorded last in a stream that was captured */
 };
 
@@ -73,6 +75,7 @@ static cudaStream_t make_stream(void)
     if (!stream)
         return NULL;
     stream->seed = ++seeds + 1000u * (unsigned)standin_rank();
+    stream->device = standin_current();
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
     pthread_mutex_lock(&streams_lock);
@@ -131,6 +134,12 @@ static void drain(struct CUstream_st *stream)
 void standin_drain(cudaStream_t stream)
 {
     drain(known(stream));
+}
+
+int standin_stream_device(cudaStream_t stream)
+{
+    struct CUstream_st *at = known(stream);
+    return at == default_stream ? standin_current() : at->device;
 }
 
 void standin_drain_all(void)
@@ -228,6 +237,7 @@ STANDIN_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned in
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
     made->users = 1;
+    made->device = standin_current();
     made->has_time = !(flags & cudaEventDisableTiming);
     *event = made;
     return cudaSuccess;
@@ -286,6 +296,8 @@ static void await(void *argument)
 STANDIN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     cudaError_t error = standin_begin("cudaEventRecord");
+    if (error == cudaSuccess && event->device != standin_stream_device(stream))
+        error = standin_note(cudaErrorInvalidResourceHandle);
     if (error != cudaSuccess)
         return error;
     pthread_mutex_lock(&event->lock);
