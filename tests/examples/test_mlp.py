@@ -76,7 +76,8 @@ class Trainer:
         """The program must end soon, badly, and say everything in `says` in one line, once."""
         done = self.run(ranks, *options, wrapper=wrapper, seconds=ERROR_SECONDS)
         expect(done.returncode == 1, f"exit status {done.returncode}, not 1")
-        lines = [line for line in done.stderr.splitlines() if line.startswith("mlp_cpu: ")]
+        name = os.path.basename(self.program) + ": "
+        lines = [line for line in done.stderr.splitlines() if line.startswith(name)]
         expect(len(lines) == 1, f"{len(lines)} lines of errors")
         for text in says:
             expect(text in lines[0], f"the error does not say {text!r}")

@@ -171,6 +171,9 @@ for tool in memcheck racecheck; do
             check "compute-sanitizer, $tool, $name" 1800 compute-sanitizer --tool "$tool" \
                 --error-exitcode 1 "$build/tests/gpu/$name"
         done
+        [ -x "$bin/mlp_cuda" ] && check "compute-sanitizer, $tool, mlp_cuda" 1800 \
+            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/mlp_cuda" --synthetic \
+            --layers 100,60,20,7 --steps 10 --precision bf16
     else
         row "compute-sanitizer, $tool" 'skipped: it is not installed'
     fi
@@ -184,29 +187,39 @@ if [ "$gpus" -ge 2 ]; then
         "$build/tests/gpu/bench_overhead" ${standin:+4096}
 fi
 
+# What the trainers are asked for; on stand-ins little of it, since these compute on the CPU.
 if [ -n "$standin" ]; then
-    row training 'skipped: there is no stand-in for cuBLAS'
-elif [ -x "$bin/mlp_cuda" ]; then
-    wide=8192,8192,8192,8192,8192,256
+    wide=(--layers 64,64,64,8 --batch-per-rank 128 --samples 1024 --steps 6)
+    real=(--steps 20)
+    export OPENBLAS_NUM_THREADS=1
+else
+    wide=(--layers 8192,8192,8192,8192,8192,256 --batch-per-rank 8192 --samples $((16384 * gpus))
+        --steps 40 --lr 0.0001 --tune)
+    real=()
+fi
+if [ -x "$bin/mlp_cuda" ] && { [ -z "$standin" ] || [ -e "$build/standin/libcublasLt.so.13" ]; }; then
     check 'mlp_cublas' 300 "${ranks[@]}" 1 "$bin/mlp_cublas"
     for precision in fp32 tf32 bf16; do
-        measure "8,192 units, $precision" 'TFLOP/s' 900 "${ranks[@]}" "$gpus" "$bin/mlp_cuda" --synthetic \
-            --layers "$wide" --batch 4096 --steps 30 --lr 0.0001 --precision "$precision"
+        for option in '' --graph; do
+            measure "wide layers, $precision${option:+, $option}" 'TFLOP/s|in epilogues' 900 \
+                "${ranks[@]}" "$gpus" "$bin/mlp_cuda" --synthetic "${wide[@]}" \
+                --precision "$precision" $option
+        done
         if [ -d "$data" ]; then
             measure "Fashion-MNIST, $precision" '^RESULT' 900 "${ranks[@]}" "$gpus" "$bin/mlp_cuda" \
-                --data "$data" --precision "$precision"
+                --data "$data" --precision "$precision" "${real[@]}"
         fi
     done
     if [ -d "$data" ]; then
         for option in --graph --sharded; do
             measure "Fashion-MNIST, $option" '^RESULT' 900 "${ranks[@]}" "$gpus" "$bin/mlp_cuda" \
-                --data "$data" "$option"
+                --data "$data" "$option" "${real[@]}"
         done
     else
         row 'Fashion-MNIST' "skipped: no data in $data"
     fi
 else
-    row training 'skipped: cuBLAS is not found'
+    row training 'skipped: without cuBLAS there are no trainers'
 fi
 
 printf '\n'

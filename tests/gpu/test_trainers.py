@@ -85,6 +85,40 @@ def case_fashion(cpu, cuda, cublas, ranks):
     near(want, cuda.result(ranks, "--steps", 60, "--precision", "fp32"), loss=1e-4, accuracy=0.003)
 
 
+def case_delayed(cpu, cuda, cublas, ranks):
+    """Streams that take their time, or go through host memory, change nothing."""
+    want = cpu.result(1, *ALIGNED)
+    for setting in ({"STANDIN_DELAY_US": "200", "STANDIN_POLLS": "5"},
+                    {"DTRAIN_GPU": "staged", "STANDIN_SAME_UUID": "1", "STANDIN_DELAY_US": "50"}):
+        os.environ.update(setting)
+        for option in [], ["--graph", "--sharded"]:
+            near(want, cuda.result(ranks, *ALIGNED, "--precision", "fp32", *option), loss=1e-4,
+                 accuracy=0.003)
+        for name in setting:
+            del os.environ[name]
+
+
+def case_fails(cpu, cuda, cublas, ranks):
+    """What fails on the last rank ends them all, soon, with its error."""
+    last = ranks - 1
+    named = [f"rank {last}: "] if ranks > 1 else []
+    if ranks == 1:
+        cuda.flavor = "none"
+    for fault, text in (("cublasLtCreate:{}:1:error", "cublasLtCreate"),
+                        ("cudaHostAlloc:{}:1:oom", "pinned memory")):
+        os.environ["STANDIN_FAULT"] = fault.format(last)
+        cuda.error(ranks, *ALIGNED, says=[*named, text])
+    # The first 8 products are tries.
+    for fault, text, option in (("cublasLtMatmul:{}:99:error", "cublasLtMatmul", []),
+                                ("cublasLtMatmul:{}:12:error", "cublasLtMatmul", ["--graph"]),
+                                ("cudaGraphInstantiate:{}:2:oom", "a CUDA graph", ["--graph"])):
+        os.environ["STANDIN_FAULT"] = fault.format(last)
+        done = cuda.run(ranks, *ALIGNED, *option, seconds=test_mlp.ERROR_SECONDS)
+        expect(done.returncode != 0, f"exit status {done.returncode}")
+        expect(text in done.stderr, f"the error does not say {text!r}")
+        expect("RESULT" not in done.stdout, "RESULT after an error")
+
+
 def main():
     start, folder = sys.argv[1:4], sys.argv[4]
     cpu, cuda, cublas = (Trainer(*start, os.path.join(folder, name))

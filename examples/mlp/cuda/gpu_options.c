@@ -62,7 +62,10 @@ void gpu_options_print_help(const char *program)
         "  --graph               what a step computes is in CUDA graphs\n"
         "  --tune                time several algorithms for each product: faster, but runs may\n"
         "                        differ in the last bits\n"
-        "  --peak TFLOPS         of the GPU at this precision, for the share that is reached\n");
+        "  --peak TFLOPS         of the GPU at this precision, for the share that is reached\n"
+        "\nHere comm ms is the time from the first layer's gradients to the last reduction, and\n"
+        "exposed is the part of it after all was computed, both by the GPU's clock. The first\n"
+        "steps, in which much is made that stays, are not in any time.\n");
 }
 
 /* Dense, as the maker states them; the first that fits a device's name counts. */
