@@ -277,9 +277,9 @@ DTRAIN_API int dtrain_is_homogeneous(void);
 DTRAIN_API dtrain_status_t dtrain_mem_alloc(void **memory, size_t bytes, int device);
 
 /*
- * Gives memory of dtrain_mem_alloc back; NULL is nothing. No operation may be in flight in it.
- * dtrain_shutdown frees what was not freed: it may not be touched afterwards. INVALID_ARGUMENT
- * for any other pointer.
+ * Gives memory of dtrain_mem_alloc back; NULL is nothing. No operation may be in flight in it. On a
+ * GPU it may wait for a call of NCCL's, for at most 3 s. dtrain_shutdown frees what was not freed:
+ * it may not be touched afterwards. INVALID_ARGUMENT for any other pointer.
  */
 DTRAIN_API dtrain_status_t dtrain_mem_free(void *memory);
 

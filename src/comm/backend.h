@@ -34,9 +34,10 @@ typedef struct dt_piece {
 /* What a device's tensor lies in on all ranks. NCCL asks that all ranks of a collective bring
  * memory that they have registered, or none does. */
 typedef enum dt_memory {
-    DT_MEMORY_ANY = 0,      /* of some rank nothing is known */
-    DT_MEMORY_OWN = 1,      /* blocks of the device's `allocate` */
-    DT_MEMORY_SYMMETRIC = 2 /* the same place in blocks that are a window on all ranks */
+    DT_MEMORY_ANY = 0,       /* of some rank nothing is known */
+    DT_MEMORY_OWN = 1,       /* blocks of the device's `allocate` */
+    DT_MEMORY_SYMMETRIC = 2, /* the same place in blocks that are a window on all ranks */
+    DT_MEMORY_NEW_WINDOW = 3 /* blocks that are to become one, first */
 } dt_memory_t;
 
 /* A place in a device's stream; see device.h. */

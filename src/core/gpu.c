@@ -59,19 +59,23 @@ static dtrain_status_t add_context(const dtrain_tensor_t *tensor, const dt_opera
                    tensor->name, why);
 }
 
-/* Of both buffers, as far as there are two. */
-static dt_memory_t memory_of(dt_device_t *device, const dt_operation_t *operation)
+/* Of both buffers, as far as there are two. What lies in a window is used as such only by whoever
+ * knows that the other ranks' lies at the same place. */
+static dt_memory_t memory_of(dt_device_t *device, const dt_operation_t *operation,
+                             dt_memory_t claim)
 {
-    const void *buffers[] = {operation->in, operation->out};
-    for (int i = 0; i < 2; i++) {
-        if (buffers[i] && !device->ops->is_own(device, buffers[i]))
-            return DT_MEMORY_ANY;
-    }
-    return DT_MEMORY_OWN;
+    const void *first = operation->in ? operation->in : operation->out;
+    dt_memory_t kind = first ? device->ops->kind_of(device, first) : DT_MEMORY_OWN;
+    if (operation->out && operation->out != first &&
+        device->ops->kind_of(device, operation->out) != kind)
+        return DT_MEMORY_ANY;
+    if (kind == DT_MEMORY_SYMMETRIC && claim != DT_MEMORY_SYMMETRIC)
+        return DT_MEMORY_ANY;
+    return kind == DT_MEMORY_OWN && claim == DT_MEMORY_NEW_WINDOW ? claim : kind;
 }
 
 dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mark_t *ready,
-                            dt_operation_t *operation)
+                            dt_memory_t claim, dt_operation_t *operation)
 {
     dt_device_t *device;
     const void *buffers[] = {operation->in, operation->out};
@@ -85,7 +89,7 @@ dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mar
             status = device->ops->check(device, buffers[i]);
     }
     if (status == DTRAIN_OK)
-        operation->signature.memory = memory_of(device, operation);
+        operation->signature.memory = memory_of(device, operation, claim);
     if (status == DTRAIN_OK && ready)
         operation->ready = dt_mark_hold(ready);
     else if (status == DTRAIN_OK)

@@ -30,10 +30,11 @@ dtrain_status_t dt_gpu_open(dt_gpu_t *gpu, const void *hint, dt_device_t **devic
 /* NULL: it is not open. */
 dt_device_t *dt_gpu_peek(dt_gpu_t *gpu);
 
-/* Of a call: its buffers are this GPU's, in memory of what kind is for the signature, and what is
- * before `ready` comes before it; NULL: what is in its stream by now. */
+/* Of a call: its buffers are this GPU's, in memory of what kind is for the signature (`claim`: see
+ * dt_submission_t), and what is before `ready` comes before it; NULL: what is in its stream by now.
+ */
 dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mark_t *ready,
-                            dt_operation_t *operation);
+                            dt_memory_t claim, dt_operation_t *operation);
 
 /*
  * Lets a stream wait for an operation all of which is in a stream of ours; IN_PROGRESS when it is

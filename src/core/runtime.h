@@ -121,8 +121,9 @@ typedef struct dt_submission {
     /* The group it belongs to, filled in by dt_runtime_submit_group; all 0: none. */
     uint64_t group;
     uint32_t group_size, group_index;
-    dt_stamp_t stamp; /* of what comes with every step; zeros: none */
-    int is_symmetric; /* on a device: in a window, at the same place on all ranks */
+    dt_stamp_t stamp;   /* of what comes with every step; zeros: none */
+    dt_memory_t memory; /* on a device, of memory at the same place on all ranks: SYMMETRIC for what
+                           lies in a window, NEW_WINDOW to make it one; else ANY */
 } dt_submission_t;
 
 /* The public asynchronous calls; see dtrain.h. */

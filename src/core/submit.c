@@ -161,9 +161,8 @@ static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *su
     if (status == DTRAIN_OK && options->struct_size >= sizeof *options && options->codec)
         status = dt_coded_describe(operation, options->codec, name);
     if (status == DTRAIN_OK && operation->signature.device != DTRAIN_DEVICE_CPU)
-        status = dt_gpu_take(&runtime->gpu, submission->tensor, submission->ready, operation);
-    if (submission->is_symmetric)
-        operation->signature.memory = DT_MEMORY_SYMMETRIC;
+        status = dt_gpu_take(&runtime->gpu, submission->tensor, submission->ready,
+                             submission->memory, operation);
     return status;
 }
 

@@ -179,7 +179,7 @@ int dt_get_signature(dt_reader_t *reader, dt_signature_t *signature)
     signature->postscale = dt_get_f64(reader);
     get_codec(reader, signature);
     if (signature->ndim > DTRAIN_NDIM_MAX || signature->kind < DT_KIND_ALLREDUCE ||
-        signature->kind > DT_KIND_LAST || signature->memory > DT_MEMORY_SYMMETRIC ||
+        signature->kind > DT_KIND_LAST || signature->memory > DT_MEMORY_NEW_WINDOW ||
         (signature->group_size == 0) != (signature->group == 0))
         reader->failed = 1;
     for (int i = 0; !reader->failed && i < signature->ndim; i++)

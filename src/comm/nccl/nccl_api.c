@@ -72,6 +72,10 @@ static const function_t functions[] = {
 /* NULL in the table where NCCL is too old to have it. */
 static const function_t newer_functions[] = {
     {"ncclCommRevoke", offsetof(dt_nccl_api_t, comm_revoke)},
+    {"ncclCommRegister", offsetof(dt_nccl_api_t, comm_register)},
+    {"ncclCommDeregister", offsetof(dt_nccl_api_t, comm_deregister)},
+    {"ncclCommWindowRegister", offsetof(dt_nccl_api_t, window_register)},
+    {"ncclCommWindowDeregister", offsetof(dt_nccl_api_t, window_deregister)},
 };
 
 static dt_nccl_api_t table;

@@ -40,6 +40,9 @@ typedef struct dt_cuda_api {
     __typeof__(cudaLaunchKernel) *launch_kernel;
 } dt_cuda_api_t;
 
+/* NCCL_WIN_COLL_SYMMETRIC, which older headers lack. */
+#define DT_NCCL_WINDOW_SYMMETRIC 1
+
 typedef struct dt_nccl_api {
     __typeof__(ncclGetVersion) *get_version;
     __typeof__(ncclGetErrorString) *get_error_string;
@@ -50,6 +53,13 @@ typedef struct dt_nccl_api {
     __typeof__(ncclCommDestroy) *comm_destroy;
     __typeof__(ncclCommAbort) *comm_abort;
     ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags); /* from 2.28.7 on; NULL before */
+    /* From 2.19 on; NULL before. */
+    ncclResult_t (*comm_register)(ncclComm_t comm, void *memory, size_t bytes, void **handle);
+    ncclResult_t (*comm_deregister)(ncclComm_t comm, void *handle);
+    /* From 2.27 on; NULL before. Windows are pointers. */
+    ncclResult_t (*window_register)(ncclComm_t comm, void *memory, size_t bytes, void **window,
+                                    int flags);
+    ncclResult_t (*window_deregister)(ncclComm_t comm, void *window);
     __typeof__(ncclMemAlloc) *mem_alloc;
     __typeof__(ncclMemFree) *mem_free;
     __typeof__(ncclAllReduce) *all_reduce;

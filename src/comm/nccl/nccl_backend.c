@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/nccl/nccl_comm.h"
+#include "comm/nccl/nccl_place.h"
 #include "comm/nccl/nccl_wire.h"
 #include "cuda/kernels.h"
 
@@ -20,8 +21,9 @@ struct dt_nccl_task {
     dt_nccl_comm_t *comm;
     dt_collective_t collective;
     dt_nccl_wire_t wire;
-    int is_packed;  /* NCCL works on the communicator's buffer */
-    int64_t packed; /* elements in it */
+    dt_nccl_place_t place; /* where it is not packed */
+    int is_packed;         /* NCCL works on the communicator's buffer */
+    int64_t packed;        /* elements in it */
     dt_mark_t *mark;
     dt_nccl_task_t *next; /* of those given up */
 };
@@ -34,25 +36,25 @@ static int is_reduction(const dt_collective_t *collective)
 
 /* ---- Packing -------------------------------------------------------------------------------- */
 
-dtrain_status_t dt_nccl_reserve(dt_nccl_comm_t *comm, int64_t bytes)
+dtrain_status_t dt_nccl_reserve(dt_nccl_comm_t *comm, dt_nccl_room_t *room, int64_t bytes)
 {
     dt_device_t *device = &comm->device->base;
     if (bytes < 0)
         return dt_fail(DTRAIN_ERR_UNSUPPORTED,
                        "GPU %d: a reduction that changes its type or scale has more than 256 GiB",
                        comm->device->number);
-    if ((size_t)bytes <= comm->buffer_bytes)
+    if ((size_t)bytes <= room->bytes)
         return DTRAIN_OK;
-    size_t room = BUFFER_BYTES_MIN;
-    while (room < (size_t)bytes)
-        room *= 2;
+    size_t more = BUFFER_BYTES_MIN;
+    while (more < (size_t)bytes)
+        more *= 2;
     void *larger = NULL;
-    dtrain_status_t status = device->ops->allocate(device, room, &larger);
+    dtrain_status_t status = device->ops->allocate(device, more, &larger);
     if (status != DTRAIN_OK)
         return status;
-    comm->buffers[comm->num_buffers++] = larger;
-    comm->buffer = larger;
-    comm->buffer_bytes = room;
+    room->all[room->count++] = larger;
+    room->memory = larger;
+    room->bytes = more;
     return DTRAIN_OK;
 }
 
@@ -82,15 +84,16 @@ static dt_nccl_move_t make_move(const dt_nccl_task_t *task, void *buffer, int is
 static dtrain_status_t pack(dt_nccl_comm_t *comm, dt_nccl_task_t *task)
 {
     const dt_collective_t *collective = &task->collective;
-    task->is_packed = needs_buffer(task);
     if (task->is_packed) {
         int64_t bytes =
             dt_nccl_move_bytes(collective->pieces, collective->num_pieces, task->wire.dtype);
-        dtrain_status_t status = dt_nccl_reserve(comm, bytes);
+        dtrain_status_t status = dt_nccl_reserve(comm, &comm->bucket, bytes);
+        if (status == DTRAIN_OK)
+            status = dt_nccl_register_block(comm, comm->bucket.memory);
         if (status != DTRAIN_OK)
             return status;
         task->packed = bytes / (int64_t)dt_dtype_size(task->wire.dtype);
-        dt_nccl_move_t move = make_move(task, comm->buffer, 0);
+        dt_nccl_move_t move = make_move(task, comm->bucket.memory, 0);
         return dt_nccl_move(comm->device, comm->stream, &move, collective->pieces,
                             collective->num_pieces);
     }
@@ -111,7 +114,7 @@ static dt_piece_t own_part(const dt_nccl_comm_t *comm, const dt_nccl_task_t *tas
     for (int rank = 0; rank < comm->rank; rank++)
         before += collective->counts[rank];
     part.count = collective->counts[comm->rank];
-    *buffer = (char *)comm->buffer + before * (int64_t)dt_dtype_size(task->wire.dtype);
+    *buffer = (char *)comm->bucket.memory + before * (int64_t)dt_dtype_size(task->wire.dtype);
     return part;
 }
 
@@ -121,7 +124,7 @@ static dtrain_status_t unpack(dt_nccl_comm_t *comm, dt_nccl_task_t *task)
     if (!is_reduction(collective))
         return DTRAIN_OK;
     if (task->is_packed) {
-        void *buffer = comm->buffer;
+        void *buffer = comm->bucket.memory;
         dt_piece_t part;
         const dt_piece_t *pieces = collective->pieces;
         if (collective->kind == DT_REDUCE && collective->root != comm->rank)
@@ -148,7 +151,7 @@ static ncclResult_t call_all_reduce(dt_nccl_comm_t *comm, const dt_nccl_task_t *
     void *out = piece->out;
     int64_t count = piece->count;
     if (task->is_packed) {
-        in = out = comm->buffer;
+        in = out = comm->bucket.memory;
         count = task->packed;
     }
     return comm->device->nccl->all_reduce(in, out, (size_t)count, task->wire.nccl_dtype,
@@ -158,8 +161,8 @@ static ncclResult_t call_all_reduce(dt_nccl_comm_t *comm, const dt_nccl_task_t *
 static ncclResult_t call_reduce(dt_nccl_comm_t *comm, const dt_nccl_task_t *task)
 {
     const dt_piece_t *piece = &task->collective.pieces[0];
-    const void *in = task->is_packed ? comm->buffer : piece->in;
-    void *out = task->is_packed ? comm->buffer : piece->out;
+    const void *in = task->is_packed ? comm->bucket.memory : piece->in;
+    void *out = task->is_packed ? comm->bucket.memory : piece->out;
     return comm->device->nccl->reduce(in, out, (size_t)piece->count, task->wire.nccl_dtype,
                                       task->wire.op, task->collective.root, comm->nccl,
                                       comm->stream);
@@ -169,7 +172,9 @@ static ncclResult_t call_broadcast(dt_nccl_comm_t *comm, const dt_nccl_task_t *t
 {
     const dt_piece_t *piece = &task->collective.pieces[0];
     void *out = piece->out ? piece->out : (void *)piece->in;
-    return comm->device->nccl->broadcast(piece->in, out, (size_t)piece->count,
+    /* What is not looked at is named all the same, and NCCL goes by where it lies. */
+    const void *in = task->collective.root == comm->rank ? piece->in : out;
+    return comm->device->nccl->broadcast(in, out, (size_t)piece->count,
                                          dt_nccl_plain_dtype(task->collective.reduction.dtype),
                                          task->collective.root, comm->nccl, comm->stream);
 }
@@ -190,7 +195,7 @@ static ncclResult_t call_reduce_scatter(dt_nccl_comm_t *comm, const dt_nccl_task
     const dt_collective_t *collective = &task->collective;
     const int64_t *counts = collective->counts;
     int64_t element = (int64_t)dt_dtype_size(task->wire.dtype);
-    const char *in = task->is_packed ? comm->buffer : collective->pieces[0].in;
+    const char *in = task->is_packed ? comm->bucket.memory : collective->pieces[0].in;
     char *out = collective->pieces[0].out;
     if (task->is_packed) { /* in place */
         void *part;
@@ -280,13 +285,14 @@ static dtrain_status_t call_nccl(dt_nccl_comm_t *comm, const dt_nccl_task_t *tas
 
 /* ---- Tasks ---------------------------------------------------------------------------------- */
 
-/* By the issuer. When NCCL's call returns, its operations are in the stream. */
-static dtrain_status_t run(dt_nccl_job_t *job)
+/* When NCCL's call returns, its operations are in the stream. */
+static dtrain_status_t issue(dt_nccl_comm_t *comm, dt_nccl_task_t *task)
 {
-    dt_nccl_task_t *task = (dt_nccl_task_t *)job;
-    dt_nccl_comm_t *comm = task->comm;
     dtrain_status_t status = dt_nccl_wait_all(comm->device, comm->stream, task->collective.ready,
                                               task->collective.num_ready);
+    task->is_packed = needs_buffer(task);
+    if (status == DTRAIN_OK && !task->is_packed)
+        status = dt_nccl_place(comm, &task->collective, &task->place);
     if (status == DTRAIN_OK)
         status = pack(comm, task);
     if (status == DTRAIN_OK)
@@ -295,7 +301,19 @@ static dtrain_status_t run(dt_nccl_job_t *job)
         status = dt_fail(DTRAIN_ERR_COMMUNICATION, "the operation was given up");
     if (status == DTRAIN_OK)
         status = unpack(comm, task);
+    if (status == DTRAIN_OK)
+        status = dt_nccl_place_back(comm, &task->place);
     return status == DTRAIN_OK ? dt_nccl_record(comm->device, comm->stream, &task->mark) : status;
+}
+
+/* By the issuer. */
+static dtrain_status_t run(dt_nccl_job_t *job)
+{
+    dt_nccl_task_t *task = (dt_nccl_task_t *)job;
+    pthread_mutex_lock(&task->comm->book.calls);
+    dtrain_status_t status = issue(task->comm, task);
+    pthread_mutex_unlock(&task->comm->book.calls);
+    return status;
 }
 
 static dtrain_status_t start(dt_backend_t *backend, const dt_collective_t *collective,

@@ -14,6 +14,8 @@
 #define ABORT_NS (3 * DT_NS_PER_S)
 #define DESTROY_NS (30 * DT_NS_PER_S)
 
+#define PROBE_BYTES 4096
+
 /* A first collective that takes longer earns a warning with what to try. */
 #define SLOW_NS (10 * DT_NS_PER_S)
 
@@ -90,20 +92,60 @@ dtrain_status_t dt_nccl_make_id(dt_device_t *base, dt_device_id_t *id)
     return DTRAIN_OK;
 }
 
+static dtrain_status_t copy(dt_nccl_comm_t *comm, void *to, const void *from, size_t bytes)
+{
+    cudaError_t error =
+        comm->device->cuda->memcpy_async(to, from, bytes, cudaMemcpyDefault, comm->stream);
+    return error == cudaSuccess ? DTRAIN_OK
+                                : dt_nccl_cuda_error(comm->device, error, "cudaMemcpyAsync");
+}
+
+static dtrain_status_t reduce_probe(dt_nccl_comm_t *comm, ncclDataType_t dtype, size_t count,
+                                    const void *values, size_t bytes)
+{
+    dtrain_status_t status = copy(comm, comm->probe, values, bytes);
+    if (status != DTRAIN_OK)
+        return status;
+    return dt_nccl_result(comm,
+                          comm->device->nccl->all_reduce(comm->probe, comm->probe, count, dtype,
+                                                         ncclMin, comm->nccl, comm->stream),
+                          "the first ncclAllReduce");
+}
+
+/* Waits for what is in the stream. */
+static dtrain_status_t read_probe(dt_nccl_comm_t *comm, void *values, size_t bytes)
+{
+    dtrain_status_t status = copy(comm, values, comm->probe, bytes);
+    if (status != DTRAIN_OK)
+        return status;
+    cudaError_t error = comm->device->cuda->stream_synchronize(comm->stream);
+    return error == cudaSuccess ? DTRAIN_OK
+                                : dt_nccl_cuda_error(comm->device, error, "cudaStreamSynchronize");
+}
+
+dtrain_status_t dt_nccl_find_least(dt_nccl_comm_t *comm, ncclDataType_t dtype, size_t count,
+                                   void *values, size_t bytes)
+{
+    dtrain_status_t status = reduce_probe(comm, dtype, count, values, bytes);
+    return status == DTRAIN_OK ? read_probe(comm, values, bytes) : status;
+}
+
 static dtrain_status_t make(dt_nccl_job_t *job)
 {
     dt_nccl_comm_t *comm = (dt_nccl_comm_t *)((char *)job - offsetof(dt_nccl_comm_t, making));
     const dt_nccl_api_t *nccl = comm->device->nccl;
+    dt_nccl_level_t level;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     dtrain_status_t status = dt_nccl_result(
         comm, nccl->comm_init(&comm->nccl, comm->size, comm->id, comm->rank, &config),
         "ncclCommInitRankConfig");
     if (status == DTRAIN_OK)
-        status = dt_nccl_result(comm,
-                                nccl->all_reduce(comm->probe, comm->probe, 1, ncclFloat32, ncclSum,
-                                                 comm->nccl, comm->stream),
-                                "the first ncclAllReduce");
+        status = dt_nccl_register_first(comm, &level);
+    if (status == DTRAIN_OK) {
+        comm->level = (float)level;
+        status = reduce_probe(comm, ncclFloat32, 1, &comm->level, sizeof comm->level);
+    }
     return status == DTRAIN_OK ? dt_nccl_record(comm->device, comm->stream, &comm->probe_mark)
                                : status;
 }
@@ -112,11 +154,9 @@ static dtrain_status_t make(dt_nccl_job_t *job)
 static dtrain_status_t begin_comm(dt_nccl_comm_t *comm)
 {
     dt_nccl_device_t *device = comm->device;
-    void *probe = NULL;
-    dtrain_status_t status = device->base.ops->allocate(&device->base, sizeof(float), &probe);
-    comm->probe = probe;
+    dtrain_status_t status = device->base.ops->allocate(&device->base, PROBE_BYTES, &comm->probe);
     if (status == DTRAIN_OK)
-        status = dt_nccl_reserve(comm, 1);
+        status = dt_nccl_reserve(comm, &comm->bucket, 1);
     if (status == DTRAIN_OK)
         status = dt_nccl_stream_create(device, &comm->stream);
     if (status == DTRAIN_OK)
@@ -143,6 +183,7 @@ dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int
     comm->size = size;
     comm->begin_ns = dt_now_ns();
     memcpy(&comm->id, id, sizeof comm->id);
+    dt_nccl_register_begin(comm);
     dtrain_status_t status = dt_nccl_enter(device, &visit);
     if (status == DTRAIN_OK) {
         status = begin_comm(comm);
@@ -167,6 +208,22 @@ static void warn_when_slow(dt_nccl_comm_t *comm)
            comm->device->number, comm->size, (int)(SLOW_NS / DT_NS_PER_S));
 }
 
+/* The collective is done, and its value is what all ranks can register. */
+static dtrain_status_t agree_on_level(dt_nccl_comm_t *comm)
+{
+    dt_nccl_visit_t visit;
+    float level = 0;
+    dtrain_status_t status = dt_nccl_enter(comm->device, &visit);
+    if (status != DTRAIN_OK)
+        return status;
+    status = read_probe(comm, &level, sizeof level);
+    if (status == DTRAIN_OK)
+        dt_nccl_register_agree(comm, (dt_nccl_level_t)level);
+    comm->has_level = status == DTRAIN_OK;
+    dt_nccl_leave(comm->device, &visit);
+    return status;
+}
+
 dtrain_status_t dt_nccl_connected(dt_device_t *base, dt_backend_t *backend)
 {
     dt_nccl_comm_t *comm = (dt_nccl_comm_t *)backend;
@@ -175,6 +232,8 @@ dtrain_status_t dt_nccl_connected(dt_device_t *base, dt_backend_t *backend)
     comm->is_made = status == DTRAIN_OK;
     if (status == DTRAIN_OK)
         status = dt_nccl_reached(comm->device, comm->probe_mark);
+    if (status == DTRAIN_OK && !comm->has_level)
+        status = agree_on_level(comm);
     if (status == DTRAIN_IN_PROGRESS)
         warn_when_slow(comm);
     else if (status != DTRAIN_OK)
@@ -195,6 +254,8 @@ static void *run_end(void *argument)
     const dt_nccl_api_t *nccl = comm->device->nccl;
     int is_aborted = 0;
     dt_nccl_settle(comm->device->cuda, comm->device->number);
+    if (!comm->is_clean)
+        dt_nccl_register_abandon(comm);
     if (!comm->is_clean && comm->is_made) {
         if (nccl->comm_revoke) {
             nccl->comm_revoke(comm->nccl, 0);
@@ -206,10 +267,12 @@ static void *run_end(void *argument)
     dt_nccl_issuer_join(&comm->issuer);
     if (!comm->nccl || is_aborted)
         return NULL;
-    if (comm->is_clean)
-        nccl->comm_destroy(comm->nccl);
-    else
+    if (!comm->is_clean) {
         nccl->comm_abort(comm->nccl);
+        return NULL;
+    }
+    dt_nccl_register_drop_all(comm);
+    nccl->comm_destroy(comm->nccl);
     return NULL;
 }
 
@@ -241,17 +304,24 @@ static int has_ended(dt_nccl_comm_t *comm)
     return 0;
 }
 
+static void free_room(dt_nccl_device_t *device, const dt_nccl_room_t *room)
+{
+    for (int i = 0; i < room->count; i++)
+        device->base.ops->deallocate(&device->base, room->all[i]);
+}
+
 static void free_parts(dt_nccl_comm_t *comm)
 {
     dt_nccl_device_t *device = comm->device;
+    dt_nccl_register_end(comm);
     dt_nccl_free_given_up(comm);
     dt_mark_drop(comm->probe_mark);
     if (comm->stream)
         device->cuda->stream_destroy(comm->stream);
     if (comm->probe)
         device->base.ops->deallocate(&device->base, comm->probe);
-    for (int i = 0; i < comm->num_buffers; i++)
-        device->base.ops->deallocate(&device->base, comm->buffers[i]);
+    free_room(device, &comm->bucket);
+    free_room(device, &comm->aside);
     dt_free(comm);
 }
 

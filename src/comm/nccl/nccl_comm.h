@@ -7,12 +7,22 @@
 
 #include "comm/nccl/nccl_device.h"
 #include "comm/nccl/nccl_issuer.h"
+#include "comm/nccl/nccl_register.h"
 
 #define DT_NCCL_BUFFERS_MAX 64 /* each is twice the one before */
 
 typedef struct dt_nccl_task dt_nccl_task_t;
 
-typedef struct dt_nccl_comm {
+/* Memory that grows. In the order of the stream one buffer is enough; those that became too small
+ * are kept, since freeing memory would wait for all that runs. */
+typedef struct dt_nccl_room {
+    void *memory;
+    size_t bytes;
+    void *all[DT_NCCL_BUFFERS_MAX];
+    int count;
+} dt_nccl_room_t;
+
+struct dt_nccl_comm {
     dt_backend_t base;
     dt_nccl_device_t *device;
     dt_nccl_issuer_t issuer;
@@ -29,20 +39,19 @@ typedef struct dt_nccl_comm {
     /* Those that the issuer still had when they were given up. */
     dt_nccl_task_t *given_up;
 
-    /* [issuer] What is packed. In the order of the stream one buffer is enough; those that became
-     * too small are kept, since freeing memory would wait for all that runs. */
-    void *buffer;
-    size_t buffer_bytes;
-    void *buffers[DT_NCCL_BUFFERS_MAX];
-    int num_buffers;
+    dt_nccl_register_t book;
+    dt_nccl_room_t bucket; /* [issuer] what is packed; registered, where anything is */
+    dt_nccl_room_t aside;  /* [issuer] copies of what must not be used as registered; never is */
 
     /* Making it, and the collective by which it is checked. */
     dt_nccl_job_t making;
     ncclUniqueId id;
-    float *probe;
+    void *probe; /* a page */
     dt_mark_t *probe_mark;
+    float level; /* what memory this rank can register (dt_nccl_level_t) */
+    int has_level;
     int64_t begin_ns;
-} dt_nccl_comm_t;
+};
 
 dtrain_status_t dt_nccl_make_id(dt_device_t *base, dt_device_id_t *id);
 dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int rank, int size,
@@ -62,8 +71,12 @@ void dt_nccl_abort(dt_nccl_comm_t *comm);
 /* Ends it and frees all; see dt_backend_ops_t. */
 void dt_nccl_comm_destroy(dt_nccl_comm_t *comm, int clean);
 
-/* Sees to a buffer of so many bytes; bytes < 0: more than can be had. In a job. */
-dtrain_status_t dt_nccl_reserve(dt_nccl_comm_t *comm, int64_t bytes);
+/* Sees to room for so many bytes; bytes < 0: more than can be had. In a job. */
+dtrain_status_t dt_nccl_reserve(dt_nccl_comm_t *comm, dt_nccl_room_t *room, int64_t bytes);
+
+/* In a job of all ranks: the least of each of `count` values, here up to a page of them. Waits. */
+dtrain_status_t dt_nccl_find_least(dt_nccl_comm_t *comm, ncclDataType_t dtype, size_t count,
+                                   void *values, size_t bytes);
 
 /* Frees the tasks that were given up. */
 void dt_nccl_free_given_up(dt_nccl_comm_t *comm);

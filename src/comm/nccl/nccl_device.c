@@ -338,6 +338,7 @@ static void destroy(dt_device_t *base)
     if (is_entered)
         dt_nccl_leave(device, &visit);
     pthread_mutex_destroy(&device->lock);
+    pthread_mutex_destroy(&device->registers_lock);
     dt_free(device);
 }
 
@@ -348,7 +349,7 @@ static const dt_device_ops_t ops = {
     .allocate = dt_nccl_allocate,
     .deallocate = dt_nccl_deallocate,
     .check = check,
-    .is_own = dt_nccl_is_own,
+    .kind_of = dt_nccl_kind_of,
     .record = record,
     .wait = wait_for,
     .reached = reached,
@@ -445,6 +446,7 @@ dtrain_status_t dt_nccl_device_create(const dt_cuda_api_t *cuda, const dt_nccl_a
     device->cuda = cuda;
     device->nccl = nccl;
     pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->registers_lock, NULL);
     dtrain_status_t status = choose(device, hint, local_rank);
     if (status == DTRAIN_OK)
         status = dt_nccl_enter(device, &visit);

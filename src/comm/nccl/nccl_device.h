@@ -25,8 +25,10 @@ typedef struct dt_nccl_device {
     cudaKernel_t kernels[DT_KERNEL_COUNT]; /* [const] */
 
     pthread_mutex_t lock;
-    dt_nccl_mark_t *spare;   /* [lock] marks that nobody uses */
-    dt_nccl_ranges_t blocks; /* [lock] memory that is out (nccl_memory.h) */
+    dt_nccl_mark_t *spare;              /* [lock] marks that nobody uses */
+    pthread_mutex_t registers_lock;     /* taken before any other */
+    struct dt_nccl_register *registers; /* [registers_lock] communicators' (nccl_register.h) */
+    dt_nccl_ranges_t blocks;            /* [lock] memory that is out (nccl_memory.h) */
 } dt_nccl_device_t;
 
 struct dt_nccl_mark {

@@ -1,6 +1,8 @@
 #include "comm/nccl/nccl_memory.h"
 
+#include "base/log.h"
 #include "base/status.h"
+#include "comm/nccl/nccl_register.h"
 
 /* NCCL registers whole pages: what shares none with other memory can be registered by itself. */
 #define PAGE_BYTES ((size_t)4096)
@@ -93,22 +95,45 @@ int dt_nccl_deallocate(dt_device_t *base, void *memory)
     dt_nccl_visit_t visit;
     if (take(device, memory, &block))
         return -1;
-    if (dt_nccl_enter(device, &visit) == DTRAIN_OK) {
+    if (dt_nccl_enter(device, &visit) != DTRAIN_OK)
+        return 0;
+    if ((block.flags & DT_NCCL_IS_KNOWN) && dt_nccl_register_forget(device, memory) != 0)
+        dt_log(DTRAIN_LOG_WARN, "nccl", "GPU %d: NCCL is stuck: %zu bytes are kept for it",
+               device->number, block.bytes);
+    else
         give_back(device, &block);
-        dt_nccl_leave(device, &visit);
-    }
+    dt_nccl_leave(device, &visit);
     return 0;
 }
 
-int dt_nccl_is_own(dt_device_t *base, const void *memory)
+static int can_be_registered(const dt_nccl_range_t *block)
+{
+    return block && (block->flags & DT_NCCL_IS_NCCLS) && (uintptr_t)block->begin % PAGE_BYTES == 0;
+}
+
+dt_memory_t dt_nccl_kind_of(dt_device_t *base, const void *memory)
 {
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    dt_memory_t kind = DT_MEMORY_ANY;
     pthread_mutex_lock(&device->lock);
     const dt_nccl_range_t *block = dt_nccl_ranges_find(&device->blocks, memory);
-    int is_own =
-        block && (block->flags & DT_NCCL_IS_NCCLS) && (uintptr_t)block->begin % PAGE_BYTES == 0;
+    if (can_be_registered(block))
+        kind = block->flags & DT_NCCL_IS_WINDOW ? DT_MEMORY_SYMMETRIC : DT_MEMORY_OWN;
     pthread_mutex_unlock(&device->lock);
-    return is_own;
+    return kind;
+}
+
+int dt_nccl_claim(dt_nccl_device_t *device, const void *address, int window, dt_nccl_range_t *block)
+{
+    pthread_mutex_lock(&device->lock);
+    dt_nccl_range_t *found = dt_nccl_ranges_find(&device->blocks, address);
+    int failed = !can_be_registered(found);
+    if (!failed) {
+        found->flags |= DT_NCCL_IS_KNOWN | window;
+        *block = *found;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return failed ? -1 : 0;
 }
 
 void dt_nccl_free_memory(dt_nccl_device_t *device)

@@ -26,6 +26,7 @@ typedef struct transfer {
     char *to;
     size_t bytes;
     int peer;
+    int is_registered; /* the memory here; the peer's has to be, or not, too */
 } transfer_t;
 
 typedef struct operation {
@@ -51,6 +52,8 @@ struct ncclComm {
     int is_blocking;  /* config.blocking */
     pthread_t helper; /* of init or split */
     int has_helper;
+    _Atomic int is_entered;                /* a thread is within a call that only one may be in */
+    int num_windows;                       /* that were ever made */
     operation_t *postponed[POSTPONED_MAX]; /* the calling thread's */
     int num_postponed;
     struct split {
@@ -65,6 +68,21 @@ ncclResult_t standin_fail(ncclResult_t result, const char *text);
 
 /* Until *aborted. */
 void standin_wait_forever(const _Atomic int *aborted);
+
+/* Only one thread at a time may be in a call that changes a communicator, or uses it. */
+void standin_enter(ncclComm_t comm);
+void standin_leave(ncclComm_t comm);
+
+/* What memory an operation brings, in its call_t. */
+void standin_describe_memory(operation_t *operation, size_t in_bytes, size_t out_bytes);
+int standin_is_registered(ncclComm_t comm, const void *memory, size_t bytes);
+/* How many collectives, but exchanges, this process has begun with memory of a kind: 0 not
+ * registered, 1 registered, 2 in windows. */
+STANDIN_API int standin_count_operations(int memory);
+
+/* Memory is about to be freed, or a communicator to end. */
+void standin_check_free(const void *memory);
+void standin_forget_comm(ncclComm_t comm, int is_clean);
 
 /* What a stream does of an operation_t. */
 void standin_run_operation(void *argument);

@@ -227,6 +227,7 @@ STANDIN_API ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (standin_fault("ncclCommDestroy") == STANDIN_HANG)
         pause();
+    standin_forget_comm(comm, 1);
     end_comm(comm);
     return ncclSuccess;
 }
@@ -249,6 +250,7 @@ STANDIN_API ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (standin_fault("ncclCommAbort") == STANDIN_HANG)
         pause();
     atomic_store(&comm->is_aborted, 1);
+    standin_forget_comm(comm, 0);
     end_comm(comm);
     return ncclSuccess;
 }
@@ -264,22 +266,7 @@ STANDIN_API ncclResult_t ncclMemAlloc(void **pointer, size_t bytes)
 /* Waits for nothing: the memory is unmapped under what still uses it. */
 STANDIN_API ncclResult_t ncclMemFree(void *pointer)
 {
+    standin_check_free(pointer);
     return standin_free(pointer) ? standin_fail(ncclInvalidArgument, "not from ncclMemAlloc")
                                  : ncclSuccess;
-}
-
-STANDIN_API ncclResult_t ncclCommRegister(ncclComm_t comm, void *buffer, size_t bytes,
-                                          void **handle)
-{
-    (void)comm;
-    (void)bytes;
-    *handle = buffer;
-    return standin_fault("ncclCommRegister") == STANDIN_NONE ? ncclSuccess : ncclInternalError;
-}
-
-STANDIN_API ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle)
-{
-    (void)comm;
-    (void)handle;
-    return ncclSuccess;
 }

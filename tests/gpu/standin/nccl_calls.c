@@ -104,17 +104,24 @@ static ncclResult_t collective(const char *name, kind_t kind, const void *in, vo
                                       .op = (int32_t)op,
                                       .root = root,
                                       .count = count}};
+    size_t bytes = count * dtype_bytes(dtype), all = bytes * (size_t)comm->size;
+    standin_enter(comm);
     ncclResult_t result = check(comm, name, &operation.fault);
     if (result == ncclSuccess)
         result = check_memory(in, out);
     if (result == ncclSuccess && op > ncclMin)
         result =
             standin_fail(ncclInvalidArgument, "the stand-in has sum, product, maximum and minimum");
-    if (result != ncclSuccess)
-        return result;
-    grouped = comm;
-    result = postpone(&operation);
-    return depth == 0 && result == ncclSuccess ? end_call(comm) : result;
+    if (result == ncclSuccess) {
+        standin_describe_memory(&operation, kind == REDUCE_SCATTER ? all : bytes,
+                                kind == ALL_GATHER ? all : bytes);
+        grouped = comm;
+        result = postpone(&operation);
+    }
+    if (depth == 0 && result == ncclSuccess)
+        result = end_call(comm);
+    standin_leave(comm);
+    return result;
 }
 
 STANDIN_API ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
@@ -172,6 +179,8 @@ static ncclResult_t add_transfer(const char *name, ncclComm_t comm, cudaStream_t
     exchange->call.kind = EXCHANGE;
     if (fault != STANDIN_NONE)
         exchange->fault = fault;
+    transfer.is_registered =
+        standin_is_registered(comm, transfer.from ? transfer.from : transfer.to, transfer.bytes);
     exchange->transfers[exchange->num_transfers++] = transfer;
     return ncclSuccess;
 }

@@ -105,6 +105,7 @@ static int push(ncclComm_t comm, transfer_t *transfer)
     size_t bytes = transfer->bytes < PAIR_BYTES ? transfer->bytes : PAIR_BYTES;
     memcpy(pair->data, transfer->from, bytes);
     pair->bytes = bytes;
+    pair->is_registered = transfer->is_registered;
     atomic_fetch_add(&pair->sent, 1);
     transfer->from += bytes;
     transfer->bytes -= bytes;
@@ -116,7 +117,7 @@ static int pull(ncclComm_t comm, transfer_t *transfer)
     pair_t *pair = &comm->segment->pairs[transfer->peer][comm->rank];
     if (atomic_load(&pair->sent) == atomic_load(&pair->taken))
         return 0;
-    if (pair->bytes > transfer->bytes) {
+    if (pair->bytes > transfer->bytes || pair->is_registered != transfer->is_registered) {
         comm->async = ncclInvalidUsage;
         standin_wait_forever(&comm->is_aborted);
         return 0;

@@ -15,6 +15,9 @@
 typedef struct call {
     int32_t kind, dtype, op, root;
     uint64_t count;
+    int32_t memory; /* 0 not registered, 1 registered, 2 in windows */
+    int32_t in_window, out_window, reserved;
+    uint64_t in_offset, out_offset;
 } call_t;
 
 /* What a rank brings to a split. */
@@ -26,6 +29,7 @@ typedef struct candidate {
 typedef struct pair {
     _Atomic uint64_t sent, taken; /* chunks */
     uint64_t bytes;
+    int32_t is_registered;
     char data[PAIR_BYTES];
 } pair_t;
 
@@ -34,6 +38,7 @@ typedef struct segment {
     _Atomic uint64_t host_turns[RANKS_MAX];   /* ditto, outside streams */
     call_t calls[RANKS_MAX];
     candidate_t candidates[RANKS_MAX];
+    uint64_t windows[RANKS_MAX]; /* their bytes */
     char data[RANKS_MAX][CHUNK_BYTES];
     pair_t pairs[RANKS_MAX][RANKS_MAX]; /* [from][to] */
 } segment_t;
