@@ -24,14 +24,15 @@ if(MPI_C_FOUND)
     endif()
 endif()
 
-# The GPU path needs nvcc for its kernels, and NCCL's header. It is a library of its own.
+# The GPU path needs nvcc for its kernels, and NCCL's header. It is a library of its own. 12.8 is the
+# first nvcc that knows sm_100, and its runtime loads kernels from memory (as from 12.6).
 set(DTRAIN_HAVE_CUDA 0)
 set(DTRAIN_HAVE_NCCL 0)
 if(NOT DTRAIN_CUDA STREQUAL OFF)
     if(DTRAIN_CUDA STREQUAL ON)
-        find_package(CUDAToolkit 12.1 REQUIRED)
+        find_package(CUDAToolkit 12.8 REQUIRED)
     else()
-        find_package(CUDAToolkit 12.1 QUIET)
+        find_package(CUDAToolkit 12.8 QUIET)
     endif()
     find_path(DTRAIN_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     find_library(DTRAIN_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})

@@ -198,6 +198,9 @@ else
     real=()
 fi
 if [ -x "$bin/mlp_cuda" ] && { [ -z "$standin" ] || [ -e "$build/standin/libcublasLt.so.13" ]; }; then
+    for name in capture trainer_parts; do
+        check "$name" 300 "$build/tests/gpu/$name"
+    done
     check 'mlp_cublas' 300 "${ranks[@]}" 1 "$bin/mlp_cublas"
     for precision in fp32 tf32 bf16; do
         for option in '' --graph; do

@@ -249,7 +249,9 @@ static int compute(trainer_t *trainer, float scale, cudaEvent_t submitted, mlp_e
 {
     cudaStream_t stream = trainer->model.stream;
     const recording_t *recording = NULL;
-    if (trainer->gpu.graph && find_recording(trainer, scale, &recording, error) != 0)
+    /* The first step loads the kernels, which is not for a stream that is captured. */
+    if (trainer->gpu.graph && trainer->course.steps_done > 0 &&
+        find_recording(trainer, scale, &recording, error) != 0)
         return -1;
     for (int part = 0; part <= trainer->model.layer_count; part++) {
         int failed =

@@ -373,8 +373,8 @@ STANDIN_API cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return standin_note(error);
 }
 
-/* When the event was reached last. */
-static cudaError_t take_time(struct CUevent_st *event, struct timespec *time)
+/* That an event has no time at all is told before that it has none yet. */
+static cudaError_t take_time(struct CUevent_st *event, struct timespec *time, int *is_reached)
 {
     cudaError_t error = cudaSuccess;
     pthread_mutex_lock(&event->lock);
@@ -382,8 +382,7 @@ static cudaError_t take_time(struct CUevent_st *event, struct timespec *time)
         error = cudaErrorInvalidResourceHandle;
     else if (event->is_captured)
         error = cudaErrorCapturedEvent;
-    else if (event->num_reached < event->num_recorded)
-        error = cudaErrorNotReady;
+    *is_reached = event->num_reached >= event->num_recorded;
     *time = event->reached;
     pthread_mutex_unlock(&event->lock);
     return error;
@@ -392,9 +391,12 @@ static cudaError_t take_time(struct CUevent_st *event, struct timespec *time)
 STANDIN_API cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     struct timespec from, to;
-    cudaError_t error = take_time(begin, &from);
+    int has_begun, has_ended;
+    cudaError_t error = take_time(begin, &from, &has_begun);
     if (error == cudaSuccess)
-        error = take_time(end, &to);
+        error = take_time(end, &to, &has_ended);
+    if (error == cudaSuccess && !(has_begun && has_ended))
+        error = cudaErrorNotReady;
     if (error != cudaSuccess)
         return standin_note(error);
     double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
