@@ -29,8 +29,12 @@
  *             "Same bits" of dtrain.h holds between the ranks, but not with host memory, and
  *             between fused and unfused tensors only for minimum, maximum and integers. Staged
  *             through host memory (setting gpu) it holds in full.
- *   Outputs   The library provides no output on a GPU: `out` and, where sizes differ by rank,
- *             `out_bytes` are the program's.
+ *   Outputs   With `out` NULL where dtrain.h allows that, the library provides memory of the GPU.
+ *             dtrain_output tells of it when the operation is done, or when dtrain_stream_wait has
+ *             come back: what is put into that stream then may use it. dtrain_release waits until
+ *             the GPU has done all that it was given, and frees it. In a callback it does not wait:
+ *             the memory is freed by the next dtrain_release outside of one, or by dtrain_shutdown.
+ *             To allocate takes a GPU long: where time counts, bring `out`.
  *
  * Needs no header of CUDA: streams are void *.
  */

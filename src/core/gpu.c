@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 
 void dt_gpu_init(dt_gpu_t *gpu, const dt_config_t *config, const dt_topology_t *topology)
@@ -10,11 +11,39 @@ void dt_gpu_init(dt_gpu_t *gpu, const dt_config_t *config, const dt_topology_t *
     gpu->topology = topology;
     pthread_mutex_init(&gpu->lock, NULL);
     atomic_init(&gpu->device, NULL);
+    atomic_init(&gpu->retired, NULL);
+}
+
+void dt_gpu_retire(dt_gpu_t *gpu, dt_output_t *output)
+{
+    output->next = atomic_load(&gpu->retired);
+    while (!atomic_compare_exchange_weak(&gpu->retired, &output->next, output))
+        ;
+}
+
+/* Takes all that is retired; `device` NULL: its memory ends with the device. */
+static void free_retired(dt_gpu_t *gpu, dt_device_t *device)
+{
+    dt_output_t *output = atomic_exchange(&gpu->retired, NULL);
+    while (output) {
+        dt_output_t *next = output->next;
+        if (device)
+            device->ops->deallocate(device, output->memory);
+        dt_free(output);
+        output = next;
+    }
+}
+
+void dt_gpu_sweep(dt_gpu_t *gpu)
+{
+    if (atomic_load_explicit(&gpu->retired, memory_order_relaxed))
+        free_retired(gpu, dt_gpu_peek(gpu));
 }
 
 void dt_gpu_close(dt_gpu_t *gpu)
 {
     dt_device_t *device = atomic_load(&gpu->device);
+    free_retired(gpu, NULL);
     if (device)
         device->ops->destroy(device);
     pthread_mutex_destroy(&gpu->lock);
@@ -65,6 +94,8 @@ static dt_memory_t memory_of(dt_device_t *device, const dt_operation_t *operatio
                              dt_memory_t claim)
 {
     const void *first = operation->in ? operation->in : operation->out;
+    if (!operation->out && dt_kind_traits(operation->signature.kind)->rows_differ)
+        return DT_MEMORY_ANY; /* of an output to come nothing is known yet */
     dt_memory_t kind = first ? device->ops->kind_of(device, first) : DT_MEMORY_OWN;
     if (operation->out && operation->out != first &&
         device->ops->kind_of(device, operation->out) != kind)

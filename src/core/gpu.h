@@ -16,7 +16,8 @@ typedef struct dt_gpu {
     const dt_config_t *config;     /* [const] */
     const dt_topology_t *topology; /* [const] */
     pthread_mutex_t lock;
-    dt_device_t *_Atomic device; /* [atomic] written once, with the lock */
+    dt_device_t *_Atomic device;  /* [atomic] written once, with the lock */
+    dt_output_t *_Atomic retired; /* [atomic] a stack: given back, and not freed yet */
 } dt_gpu_t;
 
 void dt_gpu_init(dt_gpu_t *gpu, const dt_config_t *config, const dt_topology_t *topology);
@@ -26,6 +27,15 @@ void dt_gpu_close(dt_gpu_t *gpu);
 
 /* Opens it unless it is open. `hint`: memory of the program's, or NULL. UNSUPPORTED with a text. */
 dtrain_status_t dt_gpu_open(dt_gpu_t *gpu, const void *hint, dt_device_t **device);
+
+/*
+ * An output that nobody uses any more but, perhaps, what the program has put into streams: its
+ * memory is freed by the next dt_gpu_sweep, which waits for the device, or by dt_gpu_close. A
+ * thread with the baton must not wait so: kernels of the device may wait for other ranks, and these
+ * for this one.
+ */
+void dt_gpu_retire(dt_gpu_t *gpu, dt_output_t *output);
+void dt_gpu_sweep(dt_gpu_t *gpu);
 
 /* NULL: it is not open. */
 dt_device_t *dt_gpu_peek(dt_gpu_t *gpu);

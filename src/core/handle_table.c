@@ -140,6 +140,7 @@ dt_operation_t *dt_handle_acquire(dt_handle_table_t *table)
     operation->change = NULL;
     operation->sizes = NULL;
     operation->codec = NULL;
+    operation->gpu = NULL;
     operation->out_indices = NULL;
     operation->stand_in = NULL;
     operation->result = -1;

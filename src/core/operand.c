@@ -130,12 +130,12 @@ static void take_buffers(dt_operation_t *operation, const dtrain_tensor_t *tenso
 
 static dtrain_status_t provide_output(dt_operation_t *operation, const char *name, int64_t bytes)
 {
-    operation->owned = dt_output_alloc(bytes);
+    operation->owned = dt_output_alloc_on(operation->gpu, operation->in, bytes);
     if (!operation->owned)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY,
                        "%s '%.200s': no memory for an output of %" PRId64 " bytes",
                        dt_kind_name(operation->signature.kind), name, bytes);
-    operation->out = operation->owned->data;
+    operation->out = operation->owned->memory;
     return DTRAIN_OK;
 }
 
@@ -143,9 +143,7 @@ static dtrain_status_t check_buffers(dt_operation_t *operation, const char *name
                                      const extent_t *extent)
 {
     const dt_kind_traits_t *traits = dt_kind_traits(operation->signature.kind);
-    int provides = operation->signature.device == DTRAIN_DEVICE_CPU;
-    if (extent->out > 0 && !operation->out && operation->room == 0 && traits->deals_rows &&
-        provides) {
+    if (extent->out > 0 && !operation->out && operation->room == 0 && traits->deals_rows) {
         dtrain_status_t status = provide_output(operation, name, extent->out);
         if (status != DTRAIN_OK)
             return status;

@@ -53,7 +53,8 @@ typedef struct dt_operation {
     /* [done] the library's memory for the output; before, a list of what else the operation needs
      * that peers may be using. NULL: none. */
     dt_output_t *owned;
-    int64_t out_rows; /* [done] first extent of the output, where the kind deals in rows */
+    struct dt_gpu *gpu; /* whose memory the library provides; NULL: the host's */
+    int64_t out_rows;   /* [done] first extent of the output, where the kind deals in rows */
     const int64_t
         *out_indices;        /* [done] of a sparse output's rows, in `owned`; NULL: it is dense */
     struct dt_staged *sizes; /* [agreed] of which the ranks have told (sizes.h); else NULL */

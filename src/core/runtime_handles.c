@@ -169,6 +169,8 @@ dtrain_status_t dt_runtime_release(dt_runtime_t *runtime, dtrain_handle_t handle
         return DTRAIN_IN_PROGRESS;
     if (!operation || dt_handle_release(runtime->handles, operation, handle))
         return stale(handle);
+    if (!dt_is_in_callback(runtime) && atomic_load(&runtime->phase) == DT_PHASE_RUNNING)
+        dt_gpu_sweep(&runtime->gpu);
     return DTRAIN_OK;
 }
 
@@ -247,7 +249,8 @@ dtrain_status_t dt_runtime_wait_any(dt_runtime_t *runtime, const dtrain_handle_t
     return dt_runtime_wait(runtime, handles[any.index], -1);
 }
 
-/* The operation of a handle; OK when it is over, and went well. */
+/* The operation of a handle; OK when it is over, and went well, or when all of it is in a stream:
+ * then its output's place and size are known. */
 static dtrain_status_t find_finished(dt_runtime_t *runtime, dtrain_handle_t handle,
                                      dt_operation_t **found)
 {
@@ -258,7 +261,9 @@ static dtrain_status_t find_finished(dt_runtime_t *runtime, dtrain_handle_t hand
     if (is_left(runtime, operation))
         return dt_stranded_error(runtime);
     if (!is_done(runtime, operation))
-        return DTRAIN_IN_PROGRESS;
+        return atomic_load_explicit(&operation->enqueued, memory_order_acquire)
+                   ? DTRAIN_OK
+                   : DTRAIN_IN_PROGRESS;
     dtrain_status_t status;
     char text[DT_ERROR_MAX];
     if (dt_handle_result(runtime->handles, operation, handle, &status, text, sizeof text))

@@ -116,12 +116,12 @@ static answer_t arrange(dt_operation_t *operation, dt_ranks_t ranks)
     operation->out_rows = rows;
     if (answer.needed == 0)
         return answer;
-    if (!operation->out && signature->device == DTRAIN_DEVICE_CPU) {
-        operation->owned = dt_output_alloc(answer.needed);
+    if (!operation->out) {
+        operation->owned = dt_output_alloc_on(operation->gpu, operation->in, answer.needed);
         if (!operation->owned)
             answer.fate = FATE_NO_MEMORY;
         else
-            operation->out = operation->owned->data;
+            operation->out = operation->owned->memory;
         return answer;
     }
     if (answer.needed > operation->room)

@@ -143,6 +143,8 @@ dtrain_status_t dt_stand_in_make(dt_operation_t *operation, const dt_signature_t
     operation->stand_in->key[length] = '\0';
     operation->signature = *signature;
     dt_pset_locate(set, operation);
+    if (signature->device != DTRAIN_DEVICE_CPU)
+        operation->gpu = set->executor.gpu;
     int64_t shape[DTRAIN_NDIM_MAX];
     dtrain_tensor_t tensor;
     dtrain_status_t status = make_tensor(operation, set, &tensor, shape);

@@ -154,6 +154,8 @@ static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *su
     if (status != DTRAIN_OK || dt_kind_traits(operation->signature.kind)->is_control)
         return status;
     dt_pset_locate(set, operation);
+    if (operation->signature.device != DTRAIN_DEVICE_CPU)
+        operation->gpu = &runtime->gpu;
     if (operation->signature.kind == DT_KIND_SPARSE)
         status = dt_sparse_fill(operation, submission, set->size);
     else

@@ -333,6 +333,8 @@ static void destroy(dt_device_t *base)
     }
     if (device->copies)
         device->cuda->stream_destroy(device->copies);
+    if (device->clears)
+        device->cuda->stream_destroy(device->clears);
     if (device->library)
         device->cuda->library_unload(device->library);
     if (is_entered)
@@ -432,6 +434,8 @@ static dtrain_status_t set_up(dt_nccl_device_t *device)
     device->num_processors = properties.multiProcessorCount;
     fill_card(device, &properties);
     dtrain_status_t status = dt_nccl_stream_create(device, &device->copies);
+    if (status == DTRAIN_OK)
+        status = dt_nccl_stream_create(device, &device->clears);
     return status == DTRAIN_OK ? load_kernels(device) : status;
 }
 

@@ -20,6 +20,7 @@ typedef struct dt_nccl_device {
     int priority;              /* [const] of our streams: the highest */
     dt_device_card_t card;     /* [const] */
     cudaStream_t copies;       /* [const] */
+    cudaStream_t clears;       /* [const] of new memory alone: waiting for it is short */
     int is_stuck;              /* [baton] a kernel may never end: nothing is freed any more */
     cudaLibrary_t library;     /* [const] */
     cudaKernel_t kernels[DT_KERNEL_COUNT]; /* [const] */

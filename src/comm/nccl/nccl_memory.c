@@ -36,9 +36,9 @@ static dtrain_status_t get_memory(dt_nccl_device_t *device, size_t bytes, dt_ncc
                        bytes);
     }
     block->begin = memory;
-    cudaError_t error = device->cuda->memset_async(memory, 0, block->bytes, device->copies);
+    cudaError_t error = device->cuda->memset_async(memory, 0, block->bytes, device->clears);
     if (error == cudaSuccess)
-        error = device->cuda->stream_synchronize(device->copies);
+        error = device->cuda->stream_synchronize(device->clears);
     if (error == cudaSuccess)
         return DTRAIN_OK;
     give_back(device, block);
