@@ -85,6 +85,17 @@ def case_fashion(cpu, cuda, cublas, ranks):
     near(want, cuda.result(ranks, "--steps", 60, "--precision", "fp32"), loss=1e-4, accuracy=0.003)
 
 
+def case_short(cpu, cuda, cublas, ranks):
+    """A training that is over before it is warm has times, too; so has one of an epoch a step."""
+    cuda.flavor = "none"
+    for steps in 1, 3, 5:
+        cuda.result(ranks, "--synthetic", "--layers", "48,40,8", "--batch", 100, "--steps", steps,
+                    "--graph")
+        whole = cuda.result(ranks, "--synthetic", "--layers", "48,40,8", "--samples", 500,
+                            "--batch", 500, "--steps", steps, "--graph")
+        expect(whole["epochs"] == steps, f"{whole['epochs']} epochs of a batch each")
+
+
 def case_delayed(cpu, cuda, cublas, ranks):
     """Streams that take their time, or go through host memory, change nothing."""
     want = cpu.result(1, *ALIGNED)

@@ -117,7 +117,7 @@ void gpu_print_rate(const options_t *options, const gpu_options_t *gpu, int rank
         flops += (i == 0 ? 4.0 : 6.0) * layers[i] * layers[i + 1];
     double tflops = flops * (double)timing->samples / timing->total / ranks / 1e12;
     double peak = gpu->peak > 0 ? gpu->peak : known_peak(gpu->precision);
-    printf("each GPU: %.1f TFLOP/s", tflops);
+    printf("each GPU: %.4g TFLOP/s", tflops);
     if (peak > 0)
         printf(", %.1f%% of %.0f", 100 * tflops / peak, peak);
     printf("; %.0f samples/s\n", (double)timing->samples / timing->total / ranks);
