@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""generate_abi.py [--check] - makes dtrain/_abi.py of include/dtrain/dtrain.h.
+"""generate_abi.py [--check] - makes dtrain/_abi.py of include/dtrain/dtrain.h and dtrain_cuda.h.
 
-The module holds the header's constants, structs and prototypes for ctypes. With --check it is only
-compared, and the exit status is 1 when it is not what the header says.
+The module holds the headers' constants, structs and prototypes for ctypes. With --check it is only
+compared, and the exit status is 1 when it is not what the headers say.
 """
 import os
 import re
@@ -11,7 +11,7 @@ import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-HEADER = os.path.join(ROOT, "include/dtrain/dtrain.h")
+HEADERS = [os.path.join(ROOT, "include/dtrain", name) for name in ("dtrain.h", "dtrain_cuda.h")]
 MODULE = os.path.join(HERE, "dtrain/_abi.py")
 
 SCALARS = {
@@ -181,18 +181,21 @@ def generate(header):
     used = sorted(set(re.findall(r"\b(CFUNCTYPE|POINTER|Structure|c_\w+)\b", text)))
     imports = textwrap.fill(f"from ctypes import ({', '.join(used)})", 100,
                             subsequent_indent=" " * len("from ctypes import ("))
-    title = '"""What dtrain.h declares, for ctypes. Made by generate_abi.py; not edited by hand."""'
+    title = '"""What dtrain.h and dtrain_cuda.h declare, for ctypes. Made by generate_abi.py; not edited by hand."""'
     return f"{title}\n{imports}\n\n{text}"
 
 
 def main():
-    with open(HEADER, encoding="utf-8") as file:
-        text = generate(Header(file.read()))
+    declared = ""
+    for path in HEADERS:
+        with open(path, encoding="utf-8") as file:
+            declared += file.read()
+    text = generate(Header(declared))
     if sys.argv[1:] == ["--check"]:
         with open(MODULE, encoding="utf-8") as file:
             if file.read() == text:
                 return 0
-        print(f"{MODULE} is not what dtrain.h says: run src/python/generate_abi.py")
+        print(f"{MODULE} is not what the headers say: run src/python/generate_abi.py")
         return 1
     if sys.argv[1:]:
         print(__doc__)

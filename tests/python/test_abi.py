@@ -1,5 +1,5 @@
-"""test_abi.py SOURCE GENERATED_INCLUDE CXX - what the package says of dtrain.h is what a compiler
-says: constants, sizes and offsets of structs, and the parameters of every function."""
+"""test_abi.py SOURCE GENERATED_INCLUDE CXX - what the package says of dtrain.h and dtrain_cuda.h
+is what a compiler says: constants, sizes and offsets of structs, and the parameters of every function."""
 import ctypes
 import os
 import re
@@ -30,7 +30,7 @@ PROBE = """
 #include <cstddef>
 #include <cstdio>
 #include <type_traits>
-#include <dtrain/dtrain.h>
+#include <dtrain/dtrain_cuda.h>
 
 template <typename T> void kind()
 {
@@ -77,8 +77,10 @@ def kind(ctype):
 class Abi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with open(f"{SOURCE}/include/dtrain/dtrain.h", encoding="utf-8") as file:
-            text = file.read()
+        text = ""
+        for header in ("dtrain.h", "dtrain_cuda.h"):
+            with open(f"{SOURCE}/include/dtrain/{header}", encoding="utf-8") as file:
+                text += file.read()
         cls.header_functions = set(re.findall(r"^DTRAIN_API [^;]*?\b(dtrain_\w+)\(", text, re.M))
         cls.header_constants = set(re.findall(r"^    (DTRAIN_\w+) = ", text, re.M))
 

@@ -10,6 +10,7 @@ from dtrain.errors import (Aborted, AlreadyInitialized, ConfigError, DuplicateNa
                            InvalidArgument, Mismatch, NotInitialized, RankLost, ShutDown, Status,
                            Timeout, Unsupported, WorldLost)
 from dtrain._submit import Group, Handle
+from dtrain.device import DeviceArray, cuda_device
 from dtrain.memory import empty
 from dtrain.objects import allgather_object, broadcast_object
 from dtrain.operations import (Adasum, Average, Max, Min, Op, Product, Sum, allgather,

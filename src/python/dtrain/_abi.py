@@ -1,4 +1,4 @@
-"""What dtrain.h declares, for ctypes. Made by generate_abi.py; not edited by hand."""
+"""What dtrain.h and dtrain_cuda.h declare, for ctypes. Made by generate_abi.py; not edited by hand."""
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int,
                     c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p)
 
@@ -461,4 +461,8 @@ FUNCTIONS = {
     "dtrain_check_equal": (c_int, [POINTER(Tensor), c_int, POINTER(Options)]),
     "dtrain_flight_dump": (c_int, [c_char_p]),
     "dtrain_set_log_callback": (None, [LogFn, c_void_p]),
+    "dtrain_stream_wait": (c_int, [c_uint64, c_void_p]),
+    "dtrain_cuda_device": (c_int, [POINTER(c_int)]),
+    "dtrain_gradset_stream_wait": (c_int, [c_void_p, c_void_p]),
+    "dtrain_optimizer_stream_step": (c_int, [c_void_p, c_double, c_void_p, POINTER(StepInfo)]),
 }

@@ -22,6 +22,7 @@ class Part(NamedTuple):
     described: Any                # a dtrain_tensor_t or dtrain_sparse_t
     keep: Any                     # what holds its buffers
     finish: Callable[[int], Any]  # makes the result, of a handle that is done
+    early: bool = False           # or that is not, since the result is memory that is known
 
 
 class Call:
@@ -58,7 +59,8 @@ def start(function: Callable[..., int], call: Call, make: Callable[[str], Part],
     with call:
         part = make(call.name)
         opts = _submit.options(pset=call.pset, **options)
-    return _submit.submit(function, part.described, call.name, opts, part.keep, part.finish, *extra)
+    return _submit.submit(function, part.described, call.name, opts, part.keep, part.finish, *extra,
+                          early=part.early)
 
 
 def start_group(function: Callable[..., int], call: Call, make: Callable[[str, int], Part],
@@ -68,8 +70,8 @@ def start_group(function: Callable[..., int], call: Call, make: Callable[[str, i
     with call:
         parts = [make(name, i) for i, name in enumerate(names)]
         opts = _submit.options(pset=call.pset, **options)
-    described, keeps, finishes = zip(*parts) if parts else ((), (), ())
-    return _submit.submit_group(function, described, names, opts, keeps, finishes)
+    described, keeps, finishes, early = zip(*parts) if parts else ((), (), (), ())
+    return _submit.submit_group(function, described, names, opts, keeps, finishes, early)
 
 
 class Framework:
@@ -88,7 +90,7 @@ class Framework:
         raise NotImplementedError
 
     def new(self, shape: Sequence[int], like: Any) -> Any:
-        """An array of a shape, of the type of another."""
+        """An array of a shape, of the type of another and in the same kind of memory."""
         raise NotImplementedError
 
     def placed(self, name: str, x: Any, place: Callable[[Any], Any]) -> Part:
@@ -97,7 +99,7 @@ class Framework:
         result = place(x)
         target = self.writable(result) if result is not None else None
         source = target if result is x else self.readable(x)
-        return Part(_submit.tensor(name, source, target), (x, result), lambda handle: result)
+        return Part(_submit.tensor(name, source, target), (x, result), lambda handle: result, True)
 
     def gathered(self, name: str, x: Any, out: Any = None) -> Part:
         """One whose result has as many rows as come. They go to the start of `out`, or to a new
@@ -113,7 +115,7 @@ class Framework:
             address, shape = library_output(handle)
             if out is None:
                 return self.copied(address, shape, x)
-            return out.reshape(-1)[:math.prod(shape)].reshape(shape)
+            return self.leading(out, shape)
 
         room = target.nbytes if target is not None else 0
         return Part(_submit.tensor(name, source, target, room), (x, out), finish)
@@ -122,15 +124,17 @@ class Framework:
                 received: Callable[[list[int]], Any]) -> Part:
         """An all-to-all: its result goes with what `received` makes of the rows from each rank."""
         n = process_set.size() if process_set.included() else 0
-        described, keep, rows = self.gathered(name, x, out)
-        return Part(described, keep,
-                    lambda handle: (rows(handle), received(received_splits(handle, n))))
+        rows = self.gathered(name, x, out)
+        return rows._replace(finish=lambda handle: (rows.finish(handle),
+                                                    received(received_splits(handle, n))))
 
     def sparse(self, name: str, rows: int, indices: Any, values: Any,
                result: Callable[[Any, Any], Any]) -> Part:
         """A tensor of `rows` rows of which `values` are those with the numbers `indices`; its
         result is made of the numbers, None for all, and the rows that any rank had."""
         where, what = self.readable(indices), self.readable(values)
+        if where.device or what.device:
+            raise TypeError("rows of a sparse tensor in the memory of a GPU: copy them to the host")
 
         def finish(handle: int) -> Any:
             found, data, nnz = _submit.sparse_output(handle)
@@ -146,6 +150,10 @@ class Framework:
         # What has no rows is refused by the library.
         rows = share_rows(x.shape[0], process_set.rank(), process_set.size()) if x.ndim else 0
         return self.new((rows,) + tuple(x.shape[1:]), x)
+
+    def leading(self, out: Any, shape: Sequence[int]) -> Any:
+        """The first elements of `out`, as an array of a shape."""
+        return out.reshape(-1)[:math.prod(shape)].reshape(shape)
 
     def copied(self, address: int | None, shape: Sequence[int], like: Any) -> Any:
         """A new array with what the library holds; its own memory does not outlive the world."""

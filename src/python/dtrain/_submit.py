@@ -29,6 +29,8 @@ _options: dict[tuple, Any] = {}
 _codecs: dict[str, Any] = {}
 _counters: dict[str, Any] = {}
 _orphans: list[tuple[int, Any]] = []
+# By name, what a stream waits for, and the host has not: the name is in use until the GPU is done.
+_unfinished: dict[str, Handle] = {}
 _kept_until_shutdown: list[Any] = []
 _lock = threading.Lock()
 # Counts shutdowns: numbers of handles may be given out again in the next world.
@@ -106,6 +108,8 @@ class Buffer(NamedTuple):
     pointer: int
     shape: tuple[int, ...]
     dtype: int  # DTYPE_… of the library
+    device: int = _abi.DEVICE_CPU
+    stream: int | None = None  # of a GPU, in which it is written to and used; None: not known
 
     @property
     def nbytes(self) -> int:
@@ -115,11 +119,13 @@ class Buffer(NamedTuple):
 
 def tensor(name: str, source: Buffer | None, target: Buffer | None,
            out_bytes: int = 0) -> _abi.Tensor:
-    """A dtrain_tensor_t in host memory, of the shape and type of `source`; None is NULL."""
-    _, shape, dtype = source or target
+    """A dtrain_tensor_t of the shape, type and device of `source`; None is NULL."""
+    _, shape, dtype, device, stream = source or target
+    if target and target.device != device:
+        raise ValueError("of x and out one is in the memory of a GPU, and one is not")
     return _abi.Tensor(_TENSOR_SIZE, len(shape), name.encode(), source and source.pointer,
-                       target and target.pointer, _shape_array(shape), dtype, _abi.DEVICE_CPU,
-                       None, out_bytes)
+                       target and target.pointer, _shape_array(shape), dtype, device, stream,
+                       out_bytes)
 
 
 def sparse(name: str, shape: tuple[int, ...], indices: int, values: int, nnz: int,
@@ -142,14 +148,18 @@ class Handle:
     """An operation that was submitted. wait() gives its result; a handle may be waited for more
     than once, by any thread. Buffers must not be touched before it is done."""
 
-    __slots__ = ("name", "_id", "_world", "_keep", "_finish", "_result", "_error", "_lock")
+    __slots__ = ("name", "_id", "_world", "_keep", "_finish", "_stream", "_early", "_result",
+                 "_error", "_lock")
 
-    def __init__(self, name: str, handle: int, keep: Any, finish: Callable[[int], Any]):
+    def __init__(self, name: str, handle: int, keep: Any, finish: Callable[[int], Any],
+                 stream: int | None = None, early: bool = False):
         self.name = name
         self._id = handle  # 0 once it was given back
         self._world = _world
         self._keep = keep
         self._finish = finish
+        self._stream = stream  # of a GPU, in which the input came to be
+        self._early = early    # `finish` works before the end: the result is memory that is known
         self._result: Any = None
         self._error: errors.Error | None = None
         self._lock = threading.Lock()
@@ -173,6 +183,33 @@ class Handle:
         if self._error is not None:
             raise self._error
         return self._result
+
+    def stream_wait(self, stream: int | None = None) -> Any:
+        """The result of an operation on a GPU, for use in a stream: what is put into the stream
+        from now on comes after the operation. Waits until all ranks have submitted it, but not
+        for the GPU, unless the result's size is known only at the end. An error that shows later
+        is told by wait(), or when the name is used again.
+
+        stream: the address of a cudaStream_t, as cupy's stream.ptr or torch's stream.cuda_stream;
+                None: the one in which the input came to be, or the default one."""
+        handle = self._id
+        if handle == 0 or self._world != _world:
+            return self.wait()
+        status = lib.dtrain_stream_wait(handle, self._stream if stream is None else stream)
+        if status != _abi.OK:
+            error = errors.make(status, self.name)
+            if self.done():
+                self.wait()  # raises the operation's own error where it has one
+            raise error
+        with _lock:
+            _unfinished[self.name] = self
+        finish = self._finish if self._early else None  # another thread's wait may take it away
+        return finish(handle) if finish is not None else self.wait()
+
+    def complete(self) -> Any:
+        """What a blocking call returns: the result, for which the stream waits in which the input
+        came to be, where that is known; else the host."""
+        return self.wait() if self._stream is None else self.stream_wait()
 
     def _wait_for_library(self, timeout: float | None) -> None:
         left = math.inf if timeout is None else max(0, int(timeout * 1000))
@@ -240,12 +277,22 @@ class Group:
             raise first
         return [handle.wait() for handle in self.handles]
 
+    def stream_wait(self, stream: int | None = None) -> list[Any]:
+        """As Handle.stream_wait, for all of them."""
+        return [handle.stream_wait(stream) for handle in self.handles]
+
+    def complete(self) -> list[Any]:
+        """As Handle.complete, for all of them."""
+        if all(handle._stream is None for handle in self.handles):
+            return self.wait()
+        return self.stream_wait()
+
 
 def submit(call: Callable[..., int], described: _abi.Tensor | None, name: str, opts: Any, keep: Any,
-           finish: Callable[[int], Any], *extra: Any) -> Handle:
-    """Calls one of the library's …_async functions: `extra` goes between tensor and options."""
-    if _orphans:
-        sweep_orphans()
+           finish: Callable[[int], Any], *extra: Any, early: bool = False) -> Handle:
+    """Calls one of the library's …_async functions: `extra` goes between tensor and options.
+    `early`: `finish` may be called before the operation is done."""
+    _make_room([name])
     handle = ctypes.c_uint64()
     if described is None:
         status = call(*extra, opts, handle)
@@ -253,21 +300,27 @@ def submit(call: Callable[..., int], described: _abi.Tensor | None, name: str, o
         status = call(described, *extra, opts, handle)
     if status != _abi.OK:
         raise errors.make(status, name)
-    return Handle(name, handle.value, keep, finish)
+    return Handle(name, handle.value, keep, finish, _stream_of(described) if early else None, early)
+
+
+def _stream_of(described: _abi.Tensor) -> int | None:
+    return described.stream if described.device else None
 
 
 def submit_group(call: Callable[..., int], tensors: Sequence[_abi.Tensor], names: Sequence[str],
-                 opts: Any, keeps: Sequence[Any],
-                 finishes: Sequence[Callable[[int], Any]]) -> Group:
+                 opts: Any, keeps: Sequence[Any], finishes: Sequence[Callable[[int], Any]],
+                 early: Sequence[bool]) -> Group:
     """The same for one of the grouped functions."""
-    if _orphans:
-        sweep_orphans()
+    _make_room(names)
     n = len(tensors)
     handles = (ctypes.c_uint64 * n)()
     status = call((_abi.Tensor * n)(*tensors), n, opts, handles)
     if status != _abi.OK:
         raise errors.make(status, names[0] if names else None)
-    return Group([Handle(*parts) for parts in zip(names, handles, keeps, finishes)])
+    streams = [_stream_of(described) if known else None
+               for described, known in zip(tensors, early)]
+    return Group([Handle(*parts)
+                  for parts in zip(names, handles, keeps, finishes, streams, early)])
 
 
 def refuse(names: Sequence[str], pset: int, why: str) -> None:
@@ -286,6 +339,34 @@ def sweep_orphans() -> None:
                        if lib.dtrain_release(handle) == _abi.IN_PROGRESS]
 
 
+def _make_room(names: Sequence[str]) -> None:
+    """Before operations are submitted: gives back what is done, and waits for earlier ones of the
+    same names that streams alone have waited for."""
+    if _orphans:
+        sweep_orphans()
+    if not _unfinished:
+        return
+    with _lock:
+        earlier = [_unfinished.pop(name) for name in names if name in _unfinished]
+        done = [name for name, handle in _unfinished.items() if handle.done()]
+        ended = [_unfinished.pop(name) for name in done]
+    del ended  # outside of the lock, since memory of theirs may be given back
+    for handle in earlier:
+        handle.wait()
+
+
+def before_shutdown() -> None:
+    """Waits for what streams alone have waited for, so that it is done and given back."""
+    with _lock:
+        handles = list(_unfinished.values())
+        _unfinished.clear()
+    for handle in handles:
+        try:
+            handle.wait()
+        except errors.Error:
+            pass  # the library has logged it, and nobody is left to be told
+
+
 def world_number() -> int:
     """How many worlds this process has left: tells memory and handles of one from the next's."""
     return _world
@@ -298,5 +379,6 @@ def after_shutdown() -> None:
     with _lock:
         _world += 1
         _orphans.clear()
+        _unfinished.clear()
         _kept_until_shutdown.clear()
         _counters.clear()

@@ -28,7 +28,7 @@ def broadcast(x: Any, root: int, name: str | None = None, out: Any = None,
               **options: Any) -> np.ndarray:
     """Rank `root`'s `x`, on every rank. Elsewhere x gives shape and type only. out=x works in
     place. `root` is a rank of the world."""
-    return broadcast_async(x, root, name, out, _blocking=True, **options).wait()
+    return broadcast_async(x, root, name, out, _blocking=True, **options).complete()
 
 
 def broadcast_parameters(arrays: dict[str, Any], root: int = 0, *,
@@ -50,7 +50,7 @@ def allgather_async(x: Any, name: str | None = None, out: Any = None, *,
 def allgather(x: Any, name: str | None = None, out: Any = None, **options: Any) -> np.ndarray:
     """The rows of all ranks' `x` in rank order. The first extent may differ by rank, and be 0;
     there is at least one dimension. `out` has room for the result, which is then a view of it."""
-    return allgather_async(x, name, out, _blocking=True, **options).wait()
+    return allgather_async(x, name, out, _blocking=True, **options).complete()
 
 
 def grouped_allgather_async(xs: Sequence[Any], name: str | None = None, *,
@@ -67,7 +67,7 @@ def grouped_allgather_async(xs: Sequence[Any], name: str | None = None, *,
 def grouped_allgather(xs: Sequence[Any], name: str | None = None,
                       **options: Any) -> list[np.ndarray]:
     """The gathered rows of several arrays: a list in the order of `xs`."""
-    return grouped_allgather_async(xs, name, **options).wait()
+    return grouped_allgather_async(xs, name, **options).complete()
 
 
 def gather_async(x: Any, root: int, name: str | None = None, out: Any = None, *,
@@ -86,7 +86,7 @@ def gather_async(x: Any, root: int, name: str | None = None, out: Any = None, *,
 def gather(x: Any, root: int, name: str | None = None, out: Any = None,
            **options: Any) -> np.ndarray | None:
     """On rank `root` the rows of all ranks' `x` in rank order; None on the others."""
-    return gather_async(x, root, name, out, _blocking=True, **options).wait()
+    return gather_async(x, root, name, out, _blocking=True, **options).complete()
 
 
 def scatter_async(x: Any, root: int, name: str | None = None, out: Any = None, *,
@@ -102,7 +102,7 @@ def scatter(x: Any, root: int, name: str | None = None, out: Any = None,
             **options: Any) -> np.ndarray:
     """This rank's rows of rank `root`'s `x`, shared out as by reducescatter. Elsewhere x gives the
     whole tensor's shape and type only."""
-    return scatter_async(x, root, name, out, _blocking=True, **options).wait()
+    return scatter_async(x, root, name, out, _blocking=True, **options).complete()
 
 
 def alltoall_async(x: Any, splits: Sequence[int] | None = None, name: str | None = None,
@@ -121,7 +121,7 @@ def alltoall(x: Any, splits: Sequence[int] | None = None, name: str | None = Non
              **options: Any) -> tuple[np.ndarray, list[int]]:
     """Sends splits[r] rows of `x` to rank r, behind those for lower ranks; returns what came from
     all ranks in rank order, and how many rows came from each. `splits` None: the same for each."""
-    return alltoall_async(x, splits, name, out, _blocking=True, **options).wait()
+    return alltoall_async(x, splits, name, out, _blocking=True, **options).complete()
 
 
 def send_async(x: Any, peer: int, name: str, *, process_set: ProcessSet = world,
@@ -134,7 +134,7 @@ def send_async(x: Any, peer: int, name: str, *, process_set: ProcessSet = world,
 
 def send(x: Any, peer: int, name: str, **options: Any) -> None:
     """Sends `x` to rank `peer`, and waits until it is there."""
-    send_async(x, peer, name, **options).wait()
+    send_async(x, peer, name, **options).complete()
 
 
 def recv_async(out: Any, peer: int, name: str, *, process_set: ProcessSet = world,
@@ -149,4 +149,4 @@ def recv_async(out: Any, peer: int, name: str, *, process_set: ProcessSet = worl
 
 def recv(out: Any, peer: int, name: str, **options: Any) -> Any:
     """Receives into `out` what rank `peer` sends under this name, and returns it."""
-    return recv_async(out, peer, name, **options).wait()
+    return recv_async(out, peer, name, **options).complete()

@@ -8,6 +8,8 @@ import numpy as np
 
 from dtrain import _abi, _arrays, _submit, errors
 from dtrain._library import lib
+from dtrain.device import DeviceArray
+from dtrain.memory import device_number
 from dtrain.reductions import Average
 from dtrain.process_sets import ProcessSet, world
 
@@ -27,6 +29,7 @@ class SetOwner:
     """A dtrain_gradset_t, destroyed when neither the set nor one of its arrays is used any more."""
 
     def __init__(self, desc: _abi.GradsetDesc, params: Any, n: int):
+        self.on_gpu = desc.device == _abi.DEVICE_CUDA
         self.pointer = ctypes.c_void_p()
         errors.check(lib.dtrain_gradset_create(desc, params, n, self.pointer))
 
@@ -46,7 +49,7 @@ def create(names: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequ
            process_set: ProcessSet = world, timeout: float | None = None,
            first_bucket_bytes: int = 0, bucket_bytes: int = 0,
            order: Sequence[int] | None = None, fixed_order: bool = False,
-           name: str = "gradients") -> SetOwner:
+           name: str = "gradients", device: str = "cpu") -> SetOwner:
     """A set of gradients with these names, shapes and library types, in the library's memory."""
     n = len(names)
     params = (_abi.Param * max(n, 1))()
@@ -59,7 +62,7 @@ def create(names: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequ
         struct_size=ctypes.sizeof(_abi.GradsetDesc), op=op, name=name.encode(), prescale=prescale,
         postscale=postscale, pset=process_set.id, timeout_ms=_submit.timeout_ms(timeout),
         first_bucket_bytes=first_bucket_bytes, bucket_bytes=bucket_bytes,
-        fixed_order=int(fixed_order))
+        fixed_order=int(fixed_order), device=device_number(device))
     if order is not None:
         if sorted(order) != list(range(n)):
             raise ValueError(f"order is not the numbers 0 to {n - 1} in some order")
@@ -67,8 +70,11 @@ def create(names: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequ
     return SetOwner(desc, params, n)
 
 
-def array_at(owner: Any, index: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def array_at(owner: Any, index: int, shape: tuple[int, ...],
+             dtype: np.dtype) -> np.ndarray | DeviceArray:
     """The array at `owner.address(index)`; as long as it lives so does the owner."""
+    if owner.on_gpu:
+        return DeviceArray(owner.address(index), shape, dtype, owner)
     count = int(np.prod(shape, dtype=np.int64))
     if count == 0:
         return np.empty(shape, dtype)
@@ -92,6 +98,10 @@ class GradientSet:
     order:  numbers of all parameters as they are expected to become ready; None: the last first.
     fixed_order: keep that order; else the one observed in the first step is taken.
     first_bucket_bytes, bucket_bytes: sizes of buckets; 0: the library's.
+    device: "cuda": the gradients are DeviceArrays in the memory of this rank's GPU.
+
+    On a GPU `stream` (the address of a cudaStream_t; None: the default one) is that in which a
+    gradient is computed, or reduced ones are used; the host waits for neither.
 
     All ranks of the process set make the same steps. The arrays must not be touched after
     dtrain.shutdown().
@@ -107,17 +117,17 @@ class GradientSet:
         #: The gradients, in the library's memory and zero at first, in the order of `params`.
         self.arrays = [array_at(self._owner, i, *spec) for i, spec in enumerate(specs)]
 
-    def ready(self, index: int) -> None:
+    def ready(self, index: int, stream: int | None = None) -> None:
         """Marks a gradient as written: it must not be touched until the step's wait."""
-        status = lib.dtrain_gradset_ready(self._pointer, index, None)
+        status = lib.dtrain_gradset_ready(self._pointer, index, stream)
         if status != _abi.OK:
             raise errors.make(status)
 
-    def ready_all(self, indices: Sequence[int]) -> None:
+    def ready_all(self, indices: Sequence[int], stream: int | None = None) -> None:
         """Marks several, in this order."""
         n = len(indices)
         errors.check(lib.dtrain_gradset_ready_n(self._pointer, (ctypes.c_int * n)(*indices), n,
-                                                None))
+                                                stream))
 
     def unused(self, index: int) -> None:
         """Says that this step has no such gradient: zeros take its place."""
@@ -127,6 +137,11 @@ class GradientSet:
         """Ends the step: waits until all gradients are reduced. Those that were not marked take
         part with zeros."""
         errors.check(lib.dtrain_gradset_wait(self._pointer))
+
+    def stream_wait(self, stream: int | None = None) -> None:
+        """The same on a GPU: what is put into the stream from now on finds the gradients reduced.
+        Waits until all ranks have marked theirs, but not for the GPU."""
+        errors.check(lib.dtrain_gradset_stream_wait(self._pointer, stream))
 
     def wait_one(self, index: int) -> bool:
         """Waits until a gradient is reduced, without ending the step. False, at once, when one of

@@ -64,6 +64,7 @@ def shutdown() -> None:
         if function := method():
             function()
     _before_shutdown.clear()
+    _submit.before_shutdown()
     status = lib.dtrain_shutdown()
     _submit.after_shutdown()
     errors.check(status)

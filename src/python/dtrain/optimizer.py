@@ -53,6 +53,7 @@ class OptimizerOwner:
 
     def __init__(self, owner: SetOwner, desc: _abi.OptimizerDesc):
         self.owner = owner
+        self.on_gpu = owner.on_gpu
         self.pointer = ctypes.c_void_p()
         errors.check(lib.dtrain_optimizer_create(owner.pointer, desc, self.pointer))
 
@@ -66,7 +67,13 @@ class OptimizerOwner:
         """Ends the set's step and updates the parameters."""
         info = _abi.StepInfo(struct_size=ctypes.sizeof(_abi.StepInfo))
         errors.check(lib.dtrain_optimizer_step(self.pointer, lr, info))
-        return Step(bool(info.skipped), info.step, info.norm, info.clip, info.loss_scale)
+        return _step_of(info)
+
+    def stream_step(self, lr: float, stream: int | None) -> Step:
+        """The same in a stream of the GPU."""
+        info = _abi.StepInfo(struct_size=ctypes.sizeof(_abi.StepInfo))
+        errors.check(lib.dtrain_optimizer_stream_step(self.pointer, lr, stream, info))
+        return _step_of(info)
 
     def broadcast(self, root: int) -> None:
         """Gives all ranks what rank `root` has."""
@@ -91,6 +98,10 @@ class OptimizerOwner:
     def __del__(self) -> None:
         if getattr(self, "pointer", None) and lib is not None:  # None when the interpreter ends
             lib.dtrain_optimizer_destroy(self.pointer)
+
+
+def _step_of(info: _abi.StepInfo) -> Step:
+    return Step(bool(info.skipped), info.step, info.norm, info.clip, info.loss_scale)
 
 
 class Optimizer:
@@ -131,6 +142,12 @@ class Optimizer:
         all ranks. A gradient that is not finite on any rank changes nothing where max_norm or
         loss_scale ask for a look."""
         return self._owner.step(lr)
+
+    def stream_step(self, lr: float, stream: int | None = None) -> Step:
+        """The same on a GPU, whose set has device="cuda": what is put into the stream (the address
+        of a cudaStream_t; None: the default one) from now on finds the new parameters. The host
+        waits for the GPU only where max_norm or loss_scale ask for the norm."""
+        return self._owner.stream_step(lr, stream)
 
     def broadcast(self, root: int = 0) -> None:
         """Gives all ranks the parameters of rank `root`, its number of steps and its loss scale;

@@ -27,11 +27,11 @@ class Op(enum.IntEnum):
 Sum, Average, Min, Max, Product, Adasum = Op
 
 
-def checked(out: Any, shape: tuple[int, ...], x: np.ndarray) -> Any:
+def checked(out: Any, shape: tuple[int, ...], x: Any) -> Any:
     """`out`, which a result of this shape and of x's type goes to; a new array when it is None."""
     if out is None:
-        return np.empty(shape, x.dtype)
-    if out is not x and (out.shape != shape or out.dtype != x.dtype):
+        return NUMPY.new(shape, x)
+    if out is not x and (tuple(out.shape) != shape or as_array(out).dtype != x.dtype):
         raise ValueError(f"out is {out.dtype} {out.shape}, the result is {x.dtype} {shape}")
     return out
 
@@ -64,7 +64,7 @@ def allreduce(x: Any, name: str | None = None, op: int = Average, out: Any = Non
               **options: Any) -> np.ndarray:
     """The reduction of all ranks' `x`, elementwise: an array of x's shape and type on every rank.
     Shape, type, op and scales must be the same on all ranks. out=x works in place."""
-    return allreduce_async(x, name, op, out, _blocking=True, **options).wait()
+    return allreduce_async(x, name, op, out, _blocking=True, **options).complete()
 
 
 def grouped_allreduce_async(xs: Sequence[Any], name: str | None = None, op: int = Average,
@@ -90,7 +90,7 @@ def grouped_allreduce_async(xs: Sequence[Any], name: str | None = None, op: int 
 def grouped_allreduce(xs: Sequence[Any], name: str | None = None, op: int = Average,
                       outs: Sequence[Any] | None = None, **options: Any) -> list[np.ndarray]:
     """The reductions of several arrays, as one group: a list in the order of `xs`."""
-    return grouped_allreduce_async(xs, name, op, outs, **options).wait()
+    return grouped_allreduce_async(xs, name, op, outs, **options).complete()
 
 
 def sparse_allreduce_async(indices: Any, values: Any, rows: int, name: str | None = None,
@@ -99,6 +99,8 @@ def sparse_allreduce_async(indices: Any, values: Any, rows: int, name: str | Non
                            timeout: float | None = None, _blocking: bool = False) -> Handle:
     """Submits a sparse allreduce; the handle's result is as sparse_allreduce's."""
     def make(name: str) -> Part:
+        if hasattr(indices, "__cuda_array_interface__"):
+            raise TypeError("numbers of rows in the memory of a GPU: copy them to the host")
         where, what = np.ascontiguousarray(indices, np.int64), as_array(values)
         if where.ndim != 1 or what.ndim < 1 or len(where) != len(what):
             raise ValueError(f"indices of shape {where.shape} for values of {what.shape}")
@@ -116,7 +118,7 @@ def sparse_allreduce(indices: Any, values: Any, rows: int, name: str | None = No
     indices[i], and rows that are not listed are zero. Returns the numbers of the rows that any rank
     had, rising, and those rows. A rank may have none."""
     return sparse_allreduce_async(indices, values, rows, name, op, _blocking=True,
-                                  **options).wait()
+                                  **options).complete()
 
 
 def reduce_async(x: Any, root: int, name: str | None = None, op: int = Average, out: Any = None, *,
@@ -133,7 +135,7 @@ def reduce_async(x: Any, root: int, name: str | None = None, op: int = Average, 
 def reduce(x: Any, root: int, name: str | None = None, op: int = Average, out: Any = None,
            **options: Any) -> np.ndarray | None:
     """On rank `root` what allreduce gives; None on the others."""
-    return reduce_async(x, root, name, op, out, _blocking=True, **options).wait()
+    return reduce_async(x, root, name, op, out, _blocking=True, **options).complete()
 
 
 def reducescatter_async(x: Any, name: str | None = None, op: int = Average, out: Any = None, *,
@@ -151,7 +153,7 @@ def reducescatter(x: Any, name: str | None = None, op: int = Average, out: Any =
                   **options: Any) -> np.ndarray:
     """This rank's rows of what allreduce gives. Of d rows each of n ranks gets d // n, and the
     first d % n ranks one more."""
-    return reducescatter_async(x, name, op, out, _blocking=True, **options).wait()
+    return reducescatter_async(x, name, op, out, _blocking=True, **options).complete()
 
 
 def grouped_reducescatter_async(xs: Sequence[Any], name: str | None = None, op: int = Average, *,
@@ -170,4 +172,4 @@ def grouped_reducescatter_async(xs: Sequence[Any], name: str | None = None, op: 
 def grouped_reducescatter(xs: Sequence[Any], name: str | None = None, op: int = Average,
                           **options: Any) -> list[np.ndarray]:
     """This rank's rows of several arrays' reductions: a list in the order of `xs`."""
-    return grouped_reducescatter_async(xs, name, op, **options).wait()
+    return grouped_reducescatter_async(xs, name, op, **options).complete()

@@ -49,7 +49,7 @@ def allreduce_async_(tensor: torch.Tensor, name: str | None = None, op: int = Av
 def allreduce_(tensor: torch.Tensor, name: str | None = None, op: int = Average,
                **options: Any) -> torch.Tensor:
     """Replaces `tensor` by the reduction of all ranks' tensors, and returns it."""
-    return allreduce_async_(tensor, name, op, _blocking=True, **options).wait()
+    return allreduce_async_(tensor, name, op, _blocking=True, **options).complete()
 
 
 def grouped_allreduce_async(tensors: Sequence[torch.Tensor], name: str | None = None,
@@ -75,7 +75,7 @@ def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], name: str | None =
 def grouped_allreduce_(tensors: Sequence[torch.Tensor], name: str | None = None, op: int = Average,
                        **options: Any) -> list[torch.Tensor]:
     """Replaces each tensor by its reduction."""
-    return grouped_allreduce_async_(tensors, name, op, **options).wait()
+    return grouped_allreduce_async_(tensors, name, op, **options).complete()
 
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: int = Average, *,
@@ -182,7 +182,7 @@ def broadcast_async_(tensor: torch.Tensor, root: int, name: str | None = None,
 def broadcast_(tensor: torch.Tensor, root: int, name: str | None = None,
                **options: Any) -> torch.Tensor:
     """Replaces `tensor` by rank `root`'s, and returns it."""
-    return broadcast_async_(tensor, root, name, _blocking=True, **options).wait()
+    return broadcast_async_(tensor, root, name, _blocking=True, **options).complete()
 
 
 def alltoall_async(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | None = None,
