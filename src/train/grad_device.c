@@ -33,6 +33,18 @@ dtrain_status_t dt_grad_device_open(dtrain_gradset_t *set, const dtrain_param_t 
     return status;
 }
 
+dtrain_status_t dt_grad_device_make_window(dtrain_gradset_t *set)
+{
+    dt_talk_t talk = set->talk;
+    if (set->layout.bytes == 0)
+        return DTRAIN_OK;
+    talk.device = set->terms.device;
+    talk.memory = DT_MEMORY_NEW_WINDOW;
+    dtrain_status_t status = dt_talk_reduce(&talk, set->memory, 1, DTRAIN_DTYPE_F32, DTRAIN_OP_SUM);
+    set->is_window = set->device->ops->kind_of(set->device, set->memory) == DT_MEMORY_SYMMETRIC;
+    return status;
+}
+
 dt_grad_trail_t *dt_grad_trail_create(int num_slices)
 {
     size_t room = (size_t)num_slices + 1;

@@ -27,6 +27,10 @@ typedef struct dt_grad_trail {
 /* Opens the GPU, and sees that the caller's memory is its. */
 dtrain_status_t dt_grad_device_open(dtrain_gradset_t *set, const dtrain_param_t *params, int n);
 
+/* Makes the set's memory a window for the devices' backend, where that has such: all ranks do, by a
+ * reduction of its first value, 0. Blocks. Errors are all ranks'. */
+dtrain_status_t dt_grad_device_make_window(dtrain_gradset_t *set);
+
 /* For a run of so many slices. NULL: out of memory. */
 dt_grad_trail_t *dt_grad_trail_create(int num_slices);
 /* `has_world`: its handle is given back. NULL is nothing. */

@@ -206,6 +206,8 @@ dtrain_status_t dt_gradset_create(dt_runtime_t *runtime, const dtrain_gradset_de
     /* Its names have the id. */
     if (status == DTRAIN_OK)
         status = dt_talk_agree(&made->talk, dt_gradset_make_plan(made, made->layout.order));
+    if (status == DTRAIN_OK && made->device)
+        status = dt_grad_device_make_window(made);
     if (status != DTRAIN_OK || !set) {
         free_set(made, 1);
         return status;

@@ -80,6 +80,7 @@ struct dtrain_gradset {
     dt_grad_slot_t *slots;   /* n */
     uint8_t *memory;         /* [const] layout.bytes, shared within the node, or the device's */
     dt_device_t *device;     /* [const] in whose memory gradients lie; NULL: the host's */
+    int is_window;           /* [const] NCCL has it as a window; the same on all ranks */
     dt_codec_t own_codec;    /* [const] the library's, or zeros */
     const dtrain_codec_t *codec; /* [const] that, or the program's; NULL: none */
     int is_packed;               /* [const] some gradients lie in the caller's memory */

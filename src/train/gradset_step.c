@@ -130,7 +130,8 @@ static void submit(dt_grad_work_t *work)
                                   .tensor = &tensor,
                                   .options = &options,
                                   .is_own = 1,
-                                  .stamp = dt_gradset_stamp(set)};
+                                  .stamp = dt_gradset_stamp(set),
+                                  .memory = set->is_window ? DT_MEMORY_SYMMETRIC : DT_MEMORY_ANY};
     dtrain_handle_t handle;
     dtrain_status_t status = work->trail ? follow_up(work, &submission)
                                          : dt_runtime_submit(set->runtime, &submission, &handle);

@@ -20,8 +20,12 @@ static dtrain_status_t do_vector(const dt_talk_t *talk, dt_kind_t kind, void *va
                               .dtype = dtype,
                               .device = talk->device};
     dtrain_options_t options = {.struct_size = sizeof options, .op = op, .pset = talk->pset};
-    dt_submission_t submission = {
-        .kind = kind, .tensor = &tensor, .options = &options, .root = root, .is_own = 1};
+    dt_submission_t submission = {.kind = kind,
+                                  .tensor = &tensor,
+                                  .options = &options,
+                                  .root = root,
+                                  .is_own = 1,
+                                  .memory = talk->memory};
     return dt_runtime_do(talk->runtime, &submission, talk->name);
 }
 

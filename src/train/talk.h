@@ -11,11 +11,12 @@
 typedef struct dt_talk {
     dt_runtime_t *runtime;
     dtrain_pset_t pset;
-    int root;         /* the rank of the world that is the set's first */
-    int rank, size;   /* in the set */
-    const char *name; /* of the operations, without "dtrain." */
-    int32_t device;   /* where the values of a reduction or broadcast lie; on a GPU they are there
-                         once all is done that is in the default stream */
+    int root;           /* the rank of the world that is the set's first */
+    int rank, size;     /* in the set */
+    const char *name;   /* of the operations, without "dtrain." */
+    int32_t device;     /* where the values of a reduction or broadcast lie; on a GPU they are there
+                           once all is done that is in the default stream */
+    dt_memory_t memory; /* as a submission's: what is said of them there */
 } dt_talk_t;
 
 /* INVALID_ARGUMENT for a set that does not exist, or that this rank is not in. */

@@ -340,6 +340,98 @@ static void test_join(void)
     free_memory(memory);
 }
 
+/* ---- Gradient sets -------------------------------------------------------------------------- */
+
+#define PARAMS 3
+#define SEVERAL 16384 /* bytes of a bucket: several a set */
+#define ONE 1000000
+
+/* `own`: the second gradient lies in this memory. Several buckets that are agreed on at once are
+ * packed. */
+static dtrain_gradset_t *new_set(const char *name, float *own, int64_t bucket_bytes)
+{
+    static const int64_t counts[PARAMS] = {COUNT, 7, 5000};
+    static const char *const names[PARAMS] = {"a", "b", "c"};
+    dtrain_param_t params[PARAMS];
+    dtrain_gradset_t *set = NULL;
+    for (int i = 0; i < PARAMS; i++)
+        params[i] = (dtrain_param_t){.struct_size = sizeof params[i],
+                                     .name = names[i],
+                                     .ndim = 1,
+                                     .shape = &counts[i],
+                                     .dtype = DTRAIN_DTYPE_F32,
+                                     .gradient = i == 1 ? own : NULL};
+    dtrain_gradset_desc_t desc = {.struct_size = sizeof desc,
+                                  .name = name,
+                                  .device = DTRAIN_DEVICE_CUDA,
+                                  .op = DTRAIN_OP_SUM,
+                                  .bucket_bytes = bucket_bytes};
+    CHECK_OK(dtrain_gradset_create(&desc, params, PARAMS, &set));
+    return set;
+}
+
+/* A few steps, in memory of the wanted kind. */
+static void check_steps(dtrain_gradset_t *set, int kind)
+{
+    counts_t before = count_now();
+    for (int step = 0; step < 3; step++) {
+        for (int i = PARAMS - 1; i >= 0; i--) {
+            float values[7];
+            void *gradient = NULL;
+            CHECK_OK(dtrain_gradset_buffer(set, i, &gradient));
+            for (int e = 0; e < 7; e++)
+                values[e] = value_of(rank, e + i + step);
+            device_write(gradient, values, sizeof values);
+            CHECK_OK(dtrain_gradset_ready(set, i, NULL));
+        }
+        CHECK_OK(dtrain_gradset_wait(set));
+        for (int i = 0; i < PARAMS; i++) {
+            float values[7];
+            void *gradient = NULL;
+            CHECK_OK(dtrain_gradset_buffer(set, i, &gradient));
+            device_read(values, gradient, sizeof values);
+            CHECK(is_sum(values, i + step, 7, 1));
+        }
+    }
+    check_only(before, kind);
+}
+
+static void test_gradient_sets(void)
+{
+    memory_t own = new_memory(0, COUNT);
+    dtrain_gradset_t *first = new_set("first", NULL, SEVERAL),
+                     *second = new_set("second", own.values, SEVERAL);
+    void *gradient = NULL;
+    check_steps(first, level);
+    check_steps(second, level);
+    /* As any other tensor it is at a place that other ranks need not have. */
+    CHECK_OK(dtrain_gradset_buffer(rank % 2 ? first : second, 0, &gradient));
+    counts_t before = count_now();
+    check_operation(ALLREDUCE, gradient, gradient);
+    check_only(before, level == 1);
+    check_steps(first, level);
+    CHECK_OK(dtrain_gradset_destroy(first));
+    check_steps(second, level);
+    dtrain_gradset_t *third = new_set("third", NULL, SEVERAL);
+    check_steps(third, level);
+    /* Where ranks have not destroyed the same ones there is no new window, and all works. */
+    if (rank % 2)
+        CHECK_OK(dtrain_gradset_destroy(second));
+    dtrain_gradset_t *fourth = new_set("fourth", NULL, ONE);
+    check_steps(fourth, size > 1 && level == 2 ? 1 : level);
+    if (rank % 2 == 0)
+        CHECK_OK(dtrain_gradset_destroy(second));
+    check_steps(third, level);
+    dtrain_gradset_t *fifth = new_set("fifth", NULL, SEVERAL);
+    check_steps(fifth, level);
+    CHECK_OK(dtrain_gradset_destroy(fourth));
+    CHECK_OK(dtrain_gradset_destroy(third));
+    CHECK_OK(dtrain_gradset_destroy(fifth));
+    free_memory(own);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
 typedef struct worker {
     char name[16];
     int failures; /* checks are the main thread's */
@@ -433,6 +525,7 @@ int main(int argc, char **argv)
     test_places_in_a_block();
     test_process_sets();
     test_join();
+    test_gradient_sets();
     test_threads();
     if (size == 2)
         test_packed();
