@@ -94,8 +94,11 @@ static dt_memory_t memory_of(dt_device_t *device, const dt_operation_t *operatio
                              dt_memory_t claim)
 {
     const void *first = operation->in ? operation->in : operation->out;
-    if (!operation->out && dt_kind_traits(operation->signature.kind)->rows_differ)
-        return DT_MEMORY_ANY; /* of an output to come nothing is known yet */
+    /* An output of the library's is other memory each time: registering it would cost more than it
+     * saves. */
+    if (operation->owned ||
+        (!operation->out && dt_kind_traits(operation->signature.kind)->rows_differ))
+        return DT_MEMORY_ANY;
     dt_memory_t kind = first ? device->ops->kind_of(device, first) : DT_MEMORY_OWN;
     if (operation->out && operation->out != first &&
         device->ops->kind_of(device, operation->out) != kind)
