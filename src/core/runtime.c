@@ -156,7 +156,9 @@ static void leave_stuck(dt_runtime_t *runtime)
 /* By now no thread is on its way out of a blocking call, with a handle that is its own. */
 static void report_handles(dt_runtime_t *runtime)
 {
-    int count = atomic_load(&runtime->wants_bye) ? dt_handle_count(runtime->handles) : 0;
+    int count = 0;
+    if (atomic_load(&runtime->wants_bye))
+        count = dt_handle_count(runtime->handles) - atomic_load(&runtime->num_kept);
     if (count > 0)
         dt_log(DTRAIN_LOG_WARN, "core", "%d handle(s) were not released before dtrain_shutdown",
                count);

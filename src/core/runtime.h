@@ -53,6 +53,7 @@ struct dt_runtime {
 
     /* What callers ask of the coordinator. */
     _Atomic int wants_bye;   /* [atomic] shutdown was called */
+    _Atomic int num_kept;    /* [atomic] handles that are not the program's, but gradient sets' */
     _Atomic int wants_abort; /* [atomic] -1: a caller is about to; 1: abort_text is set */
     char *abort_text;        /* written once, by the caller that set wants_abort to -1 */
 

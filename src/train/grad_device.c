@@ -65,14 +65,23 @@ static void drop_marks(dt_grad_trail_t *trail)
         dt_mark_drop(trail->marks[--trail->num_marks]);
 }
 
+void dt_grad_trail_release(dt_grad_trail_t *trail, dt_runtime_t *runtime)
+{
+    if (trail->handle == 0)
+        return;
+    dt_runtime_release(runtime, trail->handle);
+    trail->handle = 0;
+    atomic_fetch_sub(&runtime->num_kept, 1);
+}
+
 void dt_grad_trail_free(dt_grad_trail_t *trail, dt_runtime_t *runtime, int has_world)
 {
     if (!trail)
         return;
     if (has_world)
         drop_marks(trail);
-    if (has_world && trail->handle != 0)
-        dt_runtime_release(runtime, trail->handle);
+    if (has_world)
+        dt_grad_trail_release(trail, runtime);
     dt_free(trail->marks);
     dt_free(trail->copies);
     dt_free(trail);

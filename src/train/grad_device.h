@@ -33,6 +33,8 @@ dtrain_status_t dt_grad_device_make_window(dtrain_gradset_t *set);
 
 /* For a run of so many slices. NULL: out of memory. */
 dt_grad_trail_t *dt_grad_trail_create(int num_slices);
+/* Gives the handle of its last round back. */
+void dt_grad_trail_release(dt_grad_trail_t *trail, dt_runtime_t *runtime);
 /* `has_world`: its handle is given back. NULL is nothing. */
 void dt_grad_trail_free(dt_grad_trail_t *trail, dt_runtime_t *runtime, int has_world);
 

@@ -82,15 +82,15 @@ static dtrain_status_t follow_up(dt_grad_work_t *work, dt_submission_t *submissi
 {
     dt_grad_trail_t *trail = work->trail;
     dt_runtime_t *runtime = work->set->runtime;
-    if (trail->handle != 0)
-        dt_runtime_release(runtime, trail->handle);
-    trail->handle = 0;
+    dt_grad_trail_release(trail, runtime);
     submission->refusal_status = dt_grad_trail_gather(work, &submission->ready);
     if (submission->refusal_status != DTRAIN_OK) {
         snprintf(trail->text, sizeof trail->text, "%s", dt_last_error());
         submission->refusal = trail->text;
     }
     dtrain_status_t status = dt_runtime_submit(runtime, submission, &trail->handle);
+    if (trail->handle != 0)
+        atomic_fetch_add(&runtime->num_kept, 1);
     dt_mark_drop(submission->ready);
     return status;
 }

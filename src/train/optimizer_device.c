@@ -25,6 +25,7 @@ void dt_optimizer_drop_gather(dtrain_optimizer_t *optimizer, dt_optimizer_part_t
     optimizer->copied += dt_handle_find(runtime->handles, part->gather)->copied;
     dt_runtime_release(runtime, part->gather);
     part->gather = 0;
+    atomic_fetch_sub(&runtime->num_kept, 1);
 }
 
 dtrain_status_t dt_optimizer_settle(dtrain_optimizer_t *optimizer)

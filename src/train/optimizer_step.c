@@ -194,7 +194,10 @@ static dtrain_status_t begin_gather(dtrain_optimizer_t *optimizer, int run, outc
                                   .is_own = 1,
                                   .refusal = updated->status != DTRAIN_OK ? updated->text : NULL,
                                   .refusal_status = updated->status};
-    return dt_runtime_submit(set->runtime, &submission, &part->gather);
+    dtrain_status_t status = dt_runtime_submit(set->runtime, &submission, &part->gather);
+    if (part->gather != 0)
+        atomic_fetch_add(&set->runtime->num_kept, 1);
+    return status;
 }
 
 /* The other ranks' parts of a run are here. */

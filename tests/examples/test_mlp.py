@@ -55,6 +55,7 @@ class Trainer:
         lines = done.stdout.splitlines()
         expect(lines[-1].startswith("RESULT {"), "the last line is not RESULT")
         expect(sum(line.startswith("RESULT") for line in lines) == 1, "RESULT comes once")
+        expect("not released" not in done.stderr, "handles of the library's are called the program's")
         expect("\r" not in done.stdout + done.stderr, "a progress line outside a terminal")
         result = json.loads(lines[-1][len("RESULT "):], parse_constant=refuse_constant)
         expect(list(result) == list(KEYS), f"keys are {list(result)}")

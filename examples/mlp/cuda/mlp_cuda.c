@@ -87,15 +87,6 @@ static int load(trainer_t *trainer, mlp_error_t *error)
     return gpu_samples_create(&course->data.test, &trainer->test, error);
 }
 
-/* Waits for what is on its way. */
-static void retract(trainer_t *trainer)
-{
-    dtrain_optimizer_destroy(trainer->optimizer);
-    dtrain_gradset_destroy(trainer->gradients);
-    trainer->optimizer = NULL;
-    trainer->gradients = NULL;
-}
-
 static void forget(const trainer_t *trainer, recording_t *recording)
 {
     for (int i = 0; i < trainer->course.options.layer_count; i++) {
@@ -107,7 +98,8 @@ static void forget(const trainer_t *trainer, recording_t *recording)
 
 static void unload(trainer_t *trainer)
 {
-    retract(trainer);
+    dtrain_optimizer_destroy(trainer->optimizer);
+    dtrain_gradset_destroy(trainer->gradients);
     for (int i = 0; i < SLOTS; i++) {
         slot_t *slot = &trainer->slots[i];
         cudaEvent_t events[] = {slot->copied, slot->submitted, slot->computed, slot->reduced};
@@ -418,8 +410,7 @@ int main(int argc, char **argv)
     if (status != 0 && (trainer.course.rank == 0 || !error.same_everywhere))
         fprintf(stderr, "mlp_cuda: %s\n", error.text);
 
-    if (status == 0)
-        retract(&trainer); /* after an error gradients may be on their way until the shutdown */
+    /* Gradients may still be in flight after an error: their memory is theirs until here. */
     if (dtrain_shutdown() != DTRAIN_OK && status == 0) {
         fprintf(stderr, "mlp_cuda: rank %d: %s\n", trainer.course.rank, dtrain_last_error());
         status = -1;
