@@ -165,6 +165,20 @@ for name in operations outputs registered training; do
         check "$name, $gpus ranks" 900 "${ranks[@]}" "$gpus" "$program"
     fi
 done
+python=$(sed -n 's/^DT_PYTHON:[^=]*=//p' "$build/CMakeCache.txt")
+if "$python" -c 'import numpy' 2>/dev/null; then
+    export DTRAIN_LIBRARY=$build/lib/libdtrain.so PYTHONPATH=$root/src/python PYTHONDONTWRITEBYTECODE=1
+    scripts=(test_gpu)
+    if "$python" -c 'import torch' 2>/dev/null; then scripts+=(test_gpu_torch); fi
+    for name in "${scripts[@]}"; do
+        script=("$python" "$root/tests/python/$name.py")
+        check "Python, $name, one rank" 300 "${ranks[@]}" 1 "${script[@]}"
+        check "Python, $name, staged, two ranks on a GPU" 300 "${on_one_gpu[@]}" \
+            DTRAIN_GPU=staged "${ranks[@]}" 2 "${script[@]}"
+    done
+else
+    row 'Python' 'skipped: no numpy'
+fi
 for tool in memcheck racecheck; do
     if [ -z "$standin" ] && command -v compute-sanitizer >/dev/null; then
         for name in operations outputs registered training; do

@@ -149,12 +149,29 @@ class Exchanges(unittest.TestCase):
         rows = sum(range(SIZE + 1))
         out = dtrain.empty((rows + 2, 2), device="cuda")
         expected = np.concatenate([np.full((rank + 1, 2), rank) for rank in range(SIZE)])
-        result = dtrain.allgather(x, out=out)
-        self.assertEqual(result.shape, (rows, 2))
-        np.testing.assert_array_equal(fetch(result), expected)
-        gathered = dtrain.gather(x, 0, out=out)
-        if RANK == 0:
-            np.testing.assert_array_equal(fetch(gathered), expected)
+        for place in (out, None):
+            result = dtrain.allgather(x, out=place)
+            self.assertEqual(result.shape, (rows, 2))
+            np.testing.assert_array_equal(fetch(result), expected)
+            gathered = dtrain.gather(x, 0, out=place)
+            if RANK == 0:
+                np.testing.assert_array_equal(fetch(gathered), expected)
+
+    def test_memory_that_the_library_provides_lives_with_its_array(self):
+        stream = new_stream()
+        xs = [GpuArray(np.full((RANK + 1, 2), RANK + i, np.float32), stream) for i in range(8)]
+        results = [dtrain.allgather(x) for x in xs]
+        del results[::2], xs
+        dtrain.barrier()
+        for i, result in enumerate(results):
+            expected = np.concatenate([np.full((rank + 1, 2), rank + 2 * i + 1)
+                                       for rank in range(SIZE)])
+            np.testing.assert_array_equal(fetch(result, stream), expected)
+
+    def test_nothing_is_gathered(self):
+        for place in (None, dtrain.empty((0, 2), device="cuda")):
+            result = dtrain.allgather(GpuArray(np.ones((0, 2), np.float32)), out=place)
+            self.assertEqual((result.shape, result.size), ((0, 2), 0))
 
     def test_scatter(self):
         whole = np.arange(4 * SIZE, dtype=np.int32).reshape(2 * SIZE, 2)
@@ -163,10 +180,19 @@ class Exchanges(unittest.TestCase):
 
     def test_alltoall(self):
         x = GpuArray(np.arange(SIZE, dtype=np.float64) + 100 * RANK)
-        out = dtrain.empty(SIZE, np.float64, device="cuda")
-        result, received = dtrain.alltoall(x, out=out)
-        np.testing.assert_array_equal(fetch(result), np.arange(SIZE) * 100 + RANK)
-        self.assertEqual(received, [1] * SIZE)
+        for place in (None, dtrain.empty(SIZE, np.float64, device="cuda")):
+            result, received = dtrain.alltoall(x, out=place)
+            np.testing.assert_array_equal(fetch(result), np.arange(SIZE) * 100 + RANK)
+            self.assertEqual(received, [1] * SIZE)
+
+    def test_alltoall_with_splits_in_a_stream(self):
+        stream = new_stream()
+        x = GpuArray(np.full(SIZE * (SIZE + 1) // 2, RANK, np.int32), stream)
+        handle = dtrain.alltoall_async(x, [rank + 1 for rank in range(SIZE)])
+        result, received = handle.stream_wait()
+        self.assertEqual(received, [RANK + 1] * SIZE)
+        np.testing.assert_array_equal(fetch(result, stream), np.repeat(np.arange(SIZE), RANK + 1))
+        self.assertIs(handle.wait()[0], result)
 
     @needs_two()
     def test_send_and_recv(self):
@@ -209,6 +235,15 @@ class Streams(unittest.TestCase):
         self.assertEqual(group.stream_wait(), xs)
         for x, n in zip(xs, (10, 1000)):
             np.testing.assert_array_equal(fetch(x, stream), total(shape=(n,)))
+
+    def test_group_in_both_kinds_of_memory(self):
+        stream = new_stream()
+        xs = [GpuArray(of_rank(RANK, (10,)), stream), of_rank(RANK, (7,))]
+        for results in (dtrain.grouped_allreduce(xs, "mixed", dtrain.Sum, outs=xs),
+                        dtrain.grouped_allreduce_async(xs, "mixed", dtrain.Max).stream_wait()):
+            self.assertEqual(len(results), 2)
+        np.testing.assert_array_equal(fetch(xs[0], stream), total(shape=(10,)))
+        np.testing.assert_array_equal(xs[1], total(shape=(7,)))
 
     def test_buffers_of_a_forgotten_operation_live_on(self):
         stream = new_stream()

@@ -7,7 +7,7 @@ import numpy as np
 
 from dtrain import _abi, memory
 from dtrain._starting import Framework
-from dtrain._submit import Buffer
+from dtrain._submit import Buffer, Held
 from dtrain.device import DeviceArray
 
 _NUMPY_TYPES = {
@@ -98,6 +98,10 @@ class _Numpy(Framework):
             made.stream = like.stream
             return made
         return np.empty(shape, like.dtype)
+
+    def lent(self, address: int | None, shape: Sequence[int], like: DeviceArray,
+             held: Held) -> DeviceArray:
+        return DeviceArray(address or 0, tuple(shape), like.dtype, held, like.stream)
 
     def leading(self, out: Any, shape: Sequence[int]) -> Any:
         if isinstance(out, np.ndarray):

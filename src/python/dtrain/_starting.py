@@ -13,16 +13,15 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from dtrain import _abi, _submit, errors
 from dtrain._library import lib
-from dtrain._submit import Buffer, Group, Handle
+from dtrain._submit import Buffer, Group, Handle, Held
 from dtrain.process_sets import ProcessSet
 
 
 class Part(NamedTuple):
     """What the library is given for one operation, and what becomes of its end."""
-    described: Any                # a dtrain_tensor_t or dtrain_sparse_t
-    keep: Any                     # what holds its buffers
-    finish: Callable[[int], Any]  # makes the result, of a handle that is done
-    early: bool = False           # or that is not, since the result is memory that is known
+    described: Any                 # a dtrain_tensor_t or dtrain_sparse_t
+    keep: Any                      # what holds its buffers
+    finish: Callable[[Held], Any]  # makes the result, when it is there or a stream waits for it
 
 
 class Call:
@@ -59,8 +58,7 @@ def start(function: Callable[..., int], call: Call, make: Callable[[str], Part],
     with call:
         part = make(call.name)
         opts = _submit.options(pset=call.pset, **options)
-    return _submit.submit(function, part.described, call.name, opts, part.keep, part.finish, *extra,
-                          early=part.early)
+    return _submit.submit(function, part.described, call.name, opts, part.keep, part.finish, *extra)
 
 
 def start_group(function: Callable[..., int], call: Call, make: Callable[[str, int], Part],
@@ -70,8 +68,8 @@ def start_group(function: Callable[..., int], call: Call, make: Callable[[str, i
     with call:
         parts = [make(name, i) for i, name in enumerate(names)]
         opts = _submit.options(pset=call.pset, **options)
-    described, keeps, finishes, early = zip(*parts) if parts else ((), (), (), ())
-    return _submit.submit_group(function, described, names, opts, keeps, finishes, early)
+    described, keeps, finishes = zip(*parts) if parts else ((), (), ())
+    return _submit.submit_group(function, described, names, opts, keeps, finishes)
 
 
 class Framework:
@@ -99,7 +97,7 @@ class Framework:
         result = place(x)
         target = self.writable(result) if result is not None else None
         source = target if result is x else self.readable(x)
-        return Part(_submit.tensor(name, source, target), (x, result), lambda handle: result, True)
+        return Part(_submit.tensor(name, source, target), (x, result), lambda handle: result)
 
     def gathered(self, name: str, x: Any, out: Any = None) -> Part:
         """One whose result has as many rows as come. They go to the start of `out`, or to a new
@@ -111,11 +109,12 @@ class Framework:
             if target.dtype != source.dtype:
                 raise ValueError(f"out is {out.dtype}, the result is {x.dtype}")
 
-        def finish(handle: int) -> Any:
+        def finish(handle: Held) -> Any:
             address, shape = library_output(handle)
-            if out is None:
-                return self.copied(address, shape, x)
-            return self.leading(out, shape)
+            if out is not None:
+                return self.leading(out, shape)
+            return self.lent(address, shape, x, handle) if source.device else \
+                self.copied(address, shape, x)
 
         room = target.nbytes if target is not None else 0
         return Part(_submit.tensor(name, source, target, room), (x, out), finish)
@@ -136,7 +135,7 @@ class Framework:
         if where.device or what.device:
             raise TypeError("rows of a sparse tensor in the memory of a GPU: copy them to the host")
 
-        def finish(handle: int) -> Any:
+        def finish(handle: Held) -> Any:
             found, data, nnz = _submit.sparse_output(handle)
             numbers = None if found is None else self.copied(found, (nnz,), indices)
             return result(numbers, self.copied(data, (nnz,) + what.shape[1:], values))
@@ -155,6 +154,10 @@ class Framework:
         """The first elements of `out`, as an array of a shape."""
         return out.reshape(-1)[:math.prod(shape)].reshape(shape)
 
+    def lent(self, address: int | None, shape: Sequence[int], like: Any, held: Held) -> Any:
+        """An array of what the library holds in the memory of a GPU, which the array holds then."""
+        raise NotImplementedError
+
     def copied(self, address: int | None, shape: Sequence[int], like: Any) -> Any:
         """A new array with what the library holds; its own memory does not outlive the world."""
         result = self.new(shape, like)
@@ -164,7 +167,7 @@ class Framework:
         return result
 
 
-def library_output(handle: int) -> tuple[int | None, tuple[int, ...]]:
+def library_output(handle: Held) -> tuple[int | None, tuple[int, ...]]:
     """Address and shape of an output that the library holds until the handle is released."""
     data, ndim = ctypes.c_void_p(), ctypes.c_int()
     shape = (ctypes.c_int64 * _abi.NDIM_MAX)()
@@ -172,7 +175,7 @@ def library_output(handle: int) -> tuple[int | None, tuple[int, ...]]:
     return data.value, tuple(shape[:ndim.value])
 
 
-def received_splits(handle: int, n: int) -> list[int]:
+def received_splits(handle: Held, n: int) -> list[int]:
     """How many rows came from each of the set's `n` ranks."""
     splits = (ctypes.c_int64 * n)()
     errors.check(lib.dtrain_recv_splits(handle, splits, n))

@@ -136,7 +136,7 @@ def sparse(name: str, shape: tuple[int, ...], indices: int, values: int, nnz: in
                        _abi.DEVICE_CPU)
 
 
-def sparse_output(handle: int) -> tuple[int | None, int | None, int]:
+def sparse_output(handle: Held) -> tuple[int | None, int | None, int]:
     """Addresses of the row numbers (None: all rows) and of the rows, and how many they are."""
     indices, values = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_void_p()
     nnz = ctypes.c_int64()
@@ -144,33 +144,51 @@ def sparse_output(handle: int) -> tuple[int | None, int | None, int]:
     return ctypes.cast(indices, ctypes.c_void_p).value, values.value, nnz.value
 
 
+class Held:
+    """The library's number of an operation, for its functions. It is given back when neither a
+    Handle nor memory that the library provided for the result needs it any more."""
+
+    __slots__ = ("_as_parameter_", "keep", "_world")
+
+    def __init__(self, number: int, keep: Any):
+        self._as_parameter_ = number
+        self.keep = keep  # the buffers that were lent
+        self._world = _world
+
+    def is_of_this_world(self) -> bool:
+        """Whether the library still knows it."""
+        return self._world == _world
+
+    def __del__(self) -> None:
+        if (self._world == _world
+                and lib.dtrain_release(self._as_parameter_) == _abi.IN_PROGRESS):
+            _orphans.append((self._as_parameter_, self.keep))
+
+
 class Handle:
     """An operation that was submitted. wait() gives its result; a handle may be waited for more
     than once, by any thread. Buffers must not be touched before it is done."""
 
-    __slots__ = ("name", "_id", "_world", "_keep", "_finish", "_stream", "_early", "_result",
-                 "_error", "_lock")
+    __slots__ = ("name", "_held", "_finish", "_on_gpu", "_stream", "_result", "_error", "_lock")
 
-    def __init__(self, name: str, handle: int, keep: Any, finish: Callable[[int], Any],
-                 stream: int | None = None, early: bool = False):
+    def __init__(self, name: str, handle: int, keep: Any, finish: Callable[[Held], Any],
+                 described: _abi.Tensor | _abi.Sparse | None):
         self.name = name
-        self._id = handle  # 0 once it was given back
-        self._world = _world
-        self._keep = keep
-        self._finish = finish
-        self._stream = stream  # of a GPU, in which the input came to be
-        self._early = early    # `finish` works before the end: the result is memory that is known
+        self._held: Held | None = Held(handle, keep)  # None once it is done and that is known here
+        self._finish: Callable[[Held], Any] | None = finish  # None once there is a result
+        self._on_gpu = described is not None and described.device != _abi.DEVICE_CPU
+        self._stream = described.stream if self._on_gpu else None  # None: it is not known
         self._result: Any = None
         self._error: errors.Error | None = None
         self._lock = threading.Lock()
 
     def done(self) -> bool:
         """Whether the operation is done, well or badly. Does not block."""
-        handle = self._id
-        if handle == 0 or self._world != _world:
+        held = self._held
+        if held is None or not held.is_of_this_world():
             return True
         done = ctypes.c_int()
-        status = lib.dtrain_poll(handle, done)
+        status = lib.dtrain_poll(held, done)
         return status != _abi.OK or done.value != 0
 
     def wait(self, timeout: float | None = None) -> Any:
@@ -178,8 +196,9 @@ class Handle:
 
         timeout: seconds after which TimeoutError is raised and the operation stays in flight;
                  None waits as long as it takes, which its own deadline ends."""
-        if self._id != 0:
-            self._wait_for_library(timeout)
+        held = self._held
+        if held is not None:
+            self._wait_for_library(held, timeout)
         if self._error is not None:
             raise self._error
         return self._result
@@ -187,69 +206,69 @@ class Handle:
     def stream_wait(self, stream: int | None = None) -> Any:
         """The result of an operation on a GPU, for use in a stream: what is put into the stream
         from now on comes after the operation. Waits until all ranks have submitted it, but not
-        for the GPU, unless the result's size is known only at the end. An error that shows later
-        is told by wait(), or when the name is used again.
+        for the GPU. An error that shows later is told by wait(), or when the name is used again.
 
         stream: the address of a cudaStream_t, as cupy's stream.ptr or torch's stream.cuda_stream;
                 None: the one in which the input came to be, or the default one."""
-        handle = self._id
-        if handle == 0 or self._world != _world:
+        held = self._held
+        if held is None or not held.is_of_this_world():
             return self.wait()
-        status = lib.dtrain_stream_wait(handle, self._stream if stream is None else stream)
+        status = lib.dtrain_stream_wait(held, self._stream if stream is None else stream)
         if status != _abi.OK:
             error = errors.make(status, self.name)
             if self.done():
                 self.wait()  # raises the operation's own error where it has one
             raise error
+        with self._lock:
+            self._take_result(held)
         with _lock:
             _unfinished[self.name] = self
-        finish = self._finish if self._early else None  # another thread's wait may take it away
-        return finish(handle) if finish is not None else self.wait()
+        return self._result
+
+    def is_on_gpu(self) -> bool:
+        """Whether its tensor is in the memory of a GPU."""
+        return self._on_gpu
 
     def complete(self) -> Any:
         """What a blocking call returns: the result, for which the stream waits in which the input
         came to be, where that is known; else the host."""
         return self.wait() if self._stream is None else self.stream_wait()
 
-    def _wait_for_library(self, timeout: float | None) -> None:
+    def _wait_for_library(self, held: Held, timeout: float | None) -> None:
         left = math.inf if timeout is None else max(0, int(timeout * 1000))
-        handle = self._id
         while True:
-            if self._world != _world:
+            if not held.is_of_this_world():
                 raise errors.make(_abi.ERR_NOT_INITIALIZED, self.name,
                                   f"'{self.name}' belongs to a world that was shut down")
-            status = lib.dtrain_wait_for(handle, int(min(left, _WAIT_SLICE_MS)))
+            status = lib.dtrain_wait_for(held, int(min(left, _WAIT_SLICE_MS)))
             if status != _abi.IN_PROGRESS:
                 break
             left -= _WAIT_SLICE_MS
             if left <= 0:
                 raise TimeoutError(f"'{self.name}' was not done within {timeout:g} s")
         with self._lock:
-            if self._id == 0:  # another thread was here first
+            if self._held is None:  # another thread was here first
                 return
             try:
-                self._settle(status)
+                self._settle(held, status)
             finally:
-                self._id, self._keep, self._finish = 0, None, None
-                lib.dtrain_release(handle)
+                self._held, self._finish, held.keep = None, None, None
 
-    def _settle(self, status: int) -> None:
+    def _settle(self, held: Held, status: int) -> None:
         if status < 0:
-            self._error = errors.make(status, self.name)
+            self._error, self._result = errors.make(status, self.name), None
             if status in _WORLD_ENDS:
-                _kept_until_shutdown.append(self._keep)
+                _kept_until_shutdown.append(held.keep)
             return
-        self._result = self._finish(self._id)
+        self._take_result(held)
+
+    def _take_result(self, held: Held) -> None:
+        if self._finish is not None:
+            self._result, self._finish = self._finish(held), None
 
     def __repr__(self) -> str:
         state = "failed" if self._error else "done" if self.done() else "in flight"
         return f"<dtrain.Handle '{self.name}' {state}>"
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_id", 0)
-        if (handle and self._world == _world
-                and lib.dtrain_release(handle) == _abi.IN_PROGRESS):
-            _orphans.append((handle, self._keep))
 
 
 class Group:
@@ -278,20 +297,25 @@ class Group:
         return [handle.wait() for handle in self.handles]
 
     def stream_wait(self, stream: int | None = None) -> list[Any]:
-        """As Handle.stream_wait, for all of them."""
-        return [handle.stream_wait(stream) for handle in self.handles]
+        """As Handle.stream_wait, for all of them; the host waits for those in its memory."""
+        return [handle.stream_wait(stream) if handle.is_on_gpu() else handle.wait()
+                for handle in self.handles]
 
     def complete(self) -> list[Any]:
         """As Handle.complete, for all of them."""
-        if all(handle._stream is None for handle in self.handles):
+        if not self.is_on_gpu():
             return self.wait()
-        return self.stream_wait()
+        return [handle.complete() for handle in self.handles]
+
+    def is_on_gpu(self) -> bool:
+        """As Handle.is_on_gpu, for one of them at least."""
+        return any(handle.is_on_gpu() for handle in self.handles)
 
 
 def submit(call: Callable[..., int], described: _abi.Tensor | None, name: str, opts: Any, keep: Any,
-           finish: Callable[[int], Any], *extra: Any, early: bool = False) -> Handle:
+           finish: Callable[[Held], Any], *extra: Any) -> Handle:
     """Calls one of the library's …_async functions: `extra` goes between tensor and options.
-    `early`: `finish` may be called before the operation is done."""
+    `finish` is called once, when the operation is done or a stream waits for it."""
     _make_room([name])
     handle = ctypes.c_uint64()
     if described is None:
@@ -300,16 +324,12 @@ def submit(call: Callable[..., int], described: _abi.Tensor | None, name: str, o
         status = call(described, *extra, opts, handle)
     if status != _abi.OK:
         raise errors.make(status, name)
-    return Handle(name, handle.value, keep, finish, _stream_of(described) if early else None, early)
-
-
-def _stream_of(described: _abi.Tensor) -> int | None:
-    return described.stream if described.device else None
+    return Handle(name, handle.value, keep, finish, described)
 
 
 def submit_group(call: Callable[..., int], tensors: Sequence[_abi.Tensor], names: Sequence[str],
-                 opts: Any, keeps: Sequence[Any], finishes: Sequence[Callable[[int], Any]],
-                 early: Sequence[bool]) -> Group:
+                 opts: Any, keeps: Sequence[Any],
+                 finishes: Sequence[Callable[[Held], Any]]) -> Group:
     """The same for one of the grouped functions."""
     _make_room(names)
     n = len(tensors)
@@ -317,10 +337,7 @@ def submit_group(call: Callable[..., int], tensors: Sequence[_abi.Tensor], names
     status = call((_abi.Tensor * n)(*tensors), n, opts, handles)
     if status != _abi.OK:
         raise errors.make(status, names[0] if names else None)
-    streams = [_stream_of(described) if known else None
-               for described, known in zip(tensors, early)]
-    return Group([Handle(*parts)
-                  for parts in zip(names, handles, keeps, finishes, streams, early)])
+    return Group([Handle(*parts) for parts in zip(names, handles, keeps, finishes, tensors)])
 
 
 def refuse(names: Sequence[str], pset: int, why: str) -> None:

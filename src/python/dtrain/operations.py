@@ -29,7 +29,7 @@ from typing import Any
 
 from dtrain import _submit, errors
 from dtrain._library import lib
-from dtrain._submit import Group, Handle
+from dtrain._submit import Group, Handle, Held
 from dtrain.exchanges import (allgather, allgather_async, alltoall, alltoall_async, broadcast,
                               broadcast_async, broadcast_parameters, gather, gather_async,
                               grouped_allgather, grouped_allgather_async, recv, recv_async,
@@ -56,7 +56,7 @@ def barrier(*, process_set: ProcessSet = world, timeout: float | None = None) ->
 
 def join_async(*, process_set: ProcessSet = world, timeout: float | None = None) -> Handle:
     """Submits a join; the handle's result is as join's."""
-    def finish(handle: int) -> int:
+    def finish(handle: Held) -> int:
         last = ctypes.c_int()
         errors.check(lib.dtrain_join_last_rank(handle, last))
         return last.value

@@ -9,6 +9,7 @@ import torch
 from dtrain import errors, lifecycle
 from dtrain.objects import broadcast_object
 from dtrain.process_sets import ProcessSet
+from dtrain.torch._tensors import complete
 from dtrain.torch.plain import (allreduce_async_, grouped_allreduce_async_,
                                 sparse_allreduce_async)
 
@@ -234,7 +235,7 @@ class Reducer(Hooks):
             raise first
 
     def _finish(self, entry: InFlight) -> None:
-        results = entry.handle.wait()
+        results = complete(entry.handle)
         if entry.contexts is None:
             entry.params[0].grad = results
             return

@@ -9,9 +9,10 @@ import torch
 
 from dtrain import _abi, errors, gradients, lifecycle
 from dtrain._library import lib
+from dtrain.device import cuda_device
 from dtrain.process_sets import ProcessSet
 from dtrain.torch._reducer import Hooks, Parameter, too_many_passes
-from dtrain.torch._tensors import library_type, numpy_name
+from dtrain.torch._tensors import current_stream, from_array, library_type, numpy_name
 
 
 class SetReducer(Hooks):
@@ -39,10 +40,15 @@ class SetReducer(Hooks):
 
     def _make(self) -> None:
         """Makes the set, in this world, and moves the gradients that there are into it."""
+        kinds = {param.device.type for param in self.params}
+        if len(kinds) > 1:
+            raise ValueError(f"parameters on {' and '.join(sorted(kinds))}: all are to be in one "
+                             "kind of memory")
         self.owner = gradients.create(
             [self.names[param] for param in self.params],
             [tuple(param.shape) for param in self.params],
-            [library_type(param.dtype) for param in self.params], **self.options)
+            [library_type(param.dtype) for param in self.params],
+            device=kinds.pop() if kinds else "cpu", **self.options)
         self.views = [view_at(self.owner, i, param) for i, param in enumerate(self.params)]
         self.set_passes(self.passes)
         for param, view in zip(self.params, self.views):
@@ -56,6 +62,7 @@ class SetReducer(Hooks):
         for param, view in zip(self.params, self.views):
             if param.grad is view:
                 param.grad = view.clone()
+        finish_on_gpu(self.owner)
         self.owner, self.views = None, []
         self.marks = [0] * len(self.params)
 
@@ -90,7 +97,8 @@ class SetReducer(Hooks):
         param.grad = view
 
     def _mark(self, index: int) -> None:
-        status = lib.dtrain_gradset_ready(self.owner.pointer, index, None)
+        stream = current_stream() if self.owner.on_gpu else None
+        status = lib.dtrain_gradset_ready(self.owner.pointer, index, stream)
         if status != _abi.OK:
             raise errors.make(status, self.names[self.params[index]])
         self.marks[index] += 1
@@ -113,9 +121,14 @@ class SetReducer(Hooks):
         self.marks = [0] * len(self.params)
 
     def synchronize(self) -> None:
-        """Marks what backward did not, and waits until every gradient is reduced."""
-        if self.active:
-            self.mark_rest()
+        """Marks what backward did not, and waits until every gradient is reduced; on a GPU the
+        current stream waits."""
+        if not self.active:
+            return
+        self.mark_rest()
+        if self.owner.on_gpu:
+            errors.check(lib.dtrain_gradset_stream_wait(self.owner.pointer, current_stream()))
+        else:
             errors.check(lib.dtrain_gradset_wait(self.owner.pointer))
 
     def forget(self) -> None:
@@ -137,4 +150,14 @@ def view_at(owner: Any, index: int, param: Parameter) -> torch.Tensor:
     """A tensor of the parameter's shape and type at `owner.address(index)`; as long as it lives so
     does the owner."""
     array = gradients.array_at(owner, index, tuple(param.shape), np.dtype(numpy_name(param.dtype)))
-    return torch.from_numpy(array).view(param.dtype)
+    view = from_array(array, param.dtype)
+    if view.device != param.device:
+        raise ValueError(f"a parameter on {param.device}, and this rank uses {view.device}: call "
+                         "torch.cuda.set_device() before all else")
+    return view
+
+
+def finish_on_gpu(owner: Any) -> None:
+    """Waits until a GPU has done all that torch has put into it, as calls without a stream need."""
+    if owner is not None and owner.on_gpu:
+        torch.cuda.synchronize(cuda_device())

@@ -55,6 +55,8 @@ def allreduce_hook(state: HookState,
         reduced = state.compression.decompress(result, context)
         return buffer if reduced is buffer else buffer.copy_(reduced)
 
-    future: torch.futures.Future = torch.futures.Future()
+    # With a device DDP's streams wait for what `finish` puts into the telling thread's.
+    devices = [buffer.device] if buffer.is_cuda else None
+    future: torch.futures.Future = torch.futures.Future(devices=devices)
     state._pending.put((handle, future, finish))
     return future

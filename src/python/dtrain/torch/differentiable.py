@@ -18,7 +18,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, op, options):
         ctx.op, ctx.options = op, options
-        return allreduce_async(tensor, name, op, _blocking=True, **options).wait()
+        return allreduce_async(tensor, name, op, _blocking=True, **options).complete()
 
     @staticmethod
     def backward(ctx, grad):
@@ -37,7 +37,7 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, op, options, *tensors):
         ctx.op, ctx.options = op, options
-        return tuple(grouped_allreduce_async(tensors, name, op, **options).wait())
+        return tuple(grouped_allreduce_async(tensors, name, op, **options).complete())
 
     @staticmethod
     def backward(ctx, *grads):
@@ -68,7 +68,7 @@ class _Allgather(torch.autograd.Function):
     def forward(ctx, tensor, name, process_set):
         ctx.process_set = process_set
         ctx.rows = tensor.shape[0] if tensor.dim() else 0
-        return allgather_async(tensor, name, process_set=process_set, _blocking=True).wait()
+        return allgather_async(tensor, name, process_set=process_set, _blocking=True).complete()
 
     @staticmethod
     def backward(ctx, grad):
@@ -94,7 +94,7 @@ class _GroupedAllgather(torch.autograd.Function):
     def forward(ctx, name, process_set, *tensors):
         ctx.process_set = process_set
         ctx.rows = [tensor.shape[0] if tensor.dim() else 0 for tensor in tensors]
-        return tuple(grouped_allgather_async(tensors, name, process_set=process_set).wait())
+        return tuple(grouped_allgather_async(tensors, name, process_set=process_set).complete())
 
     @staticmethod
     def backward(ctx, *grads):
@@ -114,7 +114,7 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root, name, process_set):
         ctx.root, ctx.process_set = root, process_set
-        return broadcast_async(tensor, root, name, process_set=process_set, _blocking=True).wait()
+        return broadcast_async(tensor, root, name, process_set=process_set, _blocking=True).complete()
 
     @staticmethod
     def backward(ctx, grad):
@@ -133,7 +133,7 @@ class _Alltoall(torch.autograd.Function):
     def forward(ctx, tensor, splits, name, process_set):
         ctx.process_set = process_set
         result, received = alltoall_async(tensor, splits, name, process_set=process_set,
-                                          _blocking=True).wait()
+                                          _blocking=True).complete()
         ctx.received = received
         ctx.mark_non_differentiable(received)
         return result, received
@@ -164,7 +164,7 @@ class _Reducescatter(torch.autograd.Function):
     def forward(ctx, tensor, name, op, process_set, options):
         ctx.op, ctx.process_set, ctx.options = op, process_set, options
         return reducescatter_async(tensor, name, op, process_set=process_set, _blocking=True,
-                                   **options).wait()
+                                   **options).complete()
 
     @staticmethod
     def backward(ctx, grad):
@@ -187,7 +187,7 @@ class _GroupedReducescatter(torch.autograd.Function):
     def forward(ctx, name, op, process_set, options, *tensors):
         ctx.op, ctx.process_set, ctx.options = op, process_set, options
         return tuple(grouped_reducescatter_async(tensors, name, op, process_set=process_set,
-                                                 **options).wait())
+                                                 **options).complete())
 
     @staticmethod
     def backward(ctx, *grads):

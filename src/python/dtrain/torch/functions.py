@@ -90,10 +90,11 @@ class _Place:
 
 
 def _without_tensors(state: dict, tensors: list[torch.Tensor]) -> dict:
-    """A state_dict with places for its tensors, which are appended to `tensors`."""
+    """A state_dict with places for its tensors, which are appended to `tensors`, in host memory:
+    load_state_dict brings each to its parameter, and another rank has other devices."""
     def outline(value: Any) -> Any:
         if torch.is_tensor(value):
-            tensors.append(value.detach().contiguous())
+            tensors.append(value.detach().cpu().contiguous())
             return _Place(len(tensors) - 1)
         return value
 

@@ -13,7 +13,8 @@ from dtrain.optimizer import OptimizerOwner, OptimizerStats, Step, described
 from dtrain.process_sets import ProcessSet, world
 from dtrain.reductions import Average
 from dtrain.torch._reducer import Parameter, named
-from dtrain.torch._set_reducer import SetReducer, view_at
+from dtrain.torch._set_reducer import SetReducer, finish_on_gpu, view_at
+from dtrain.torch._tensors import current_stream
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -62,12 +63,18 @@ class Optimizer(torch.optim.Optimizer):
         """The library's memory goes with the world."""
         for param in self._reducer.params:
             param.data = param.data.clone()
+        finish_on_gpu(self._owner)
         self._owner = None
 
     def _library(self) -> OptimizerOwner:
         if self._owner is None:
             raise errors.NotInitialized("this optimizer belongs to a world that was shut down")
         return self._owner
+
+    def _between_steps(self) -> OptimizerOwner:
+        owner = self._library()
+        finish_on_gpu(owner)
+        return owner
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced, to look at them or change them before step()."""
@@ -84,7 +91,9 @@ class Optimizer(torch.optim.Optimizer):
         if not self._was_synchronized:
             self._reducer.mark_rest()
         self._was_synchronized = False
-        self.last_step = owner.step(self.param_groups[0]["lr"])
+        rate = self.param_groups[0]["lr"]
+        self.last_step = owner.stream_step(rate, current_stream()) if owner.on_gpu \
+            else owner.step(rate)
         return loss
 
     def zero_grad(self, set_to_none: bool = False) -> None:
@@ -101,17 +110,17 @@ class Optimizer(torch.optim.Optimizer):
     def broadcast(self, root: int = 0) -> None:
         """Gives all ranks the parameters of rank `root`, its number of steps and its loss scale;
         unsharded, its state as well. Collective, between steps."""
-        self._library().broadcast(root)
+        self._between_steps().broadcast(root)
 
     def save(self, path: str | os.PathLike, in_shards: bool = False) -> None:
         """Writes parameters and state to one file, or a file a rank and an index at `path`.
         Collective, between steps."""
-        self._library().save(path, in_shards)
+        self._between_steps().save(path, in_shards)
 
     def load(self, path: str | os.PathLike, root: int | None = None) -> None:
         """Loads what was saved at any number of ranks, sharded or not. `root`: the one rank that
         reads the file; None: every rank reads it. Collective, between steps."""
-        self._library().load(path, root)
+        self._between_steps().load(path, root)
 
     def stats(self) -> OptimizerStats:
         """What the optimizer has come to."""

@@ -6,10 +6,12 @@ from typing import Sequence
 import torch
 
 import dtrain.memory
-from dtrain.torch._tensors import numpy_name
+from dtrain.torch._tensors import from_array, numpy_name
 
 
-def empty(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def empty(shape: Sequence[int], dtype: torch.dtype = torch.float32,
+          device: str = "cpu") -> torch.Tensor:
     """A new tensor of zeros in the library's memory, which the other ranks of a node reduce where
-    it lies. It must not be touched after dtrain.shutdown()."""
-    return torch.from_numpy(dtrain.memory.empty(tuple(shape), numpy_name(dtype))).view(dtype)
+    it lies; with device="cuda" in that of this rank's GPU. It must not be touched after
+    dtrain.shutdown()."""
+    return from_array(dtrain.memory.empty(tuple(shape), numpy_name(dtype), device), dtype)

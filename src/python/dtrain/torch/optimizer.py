@@ -16,6 +16,7 @@ from dtrain.reductions import Adasum, Average
 from dtrain.process_sets import ProcessSet, world
 from dtrain.torch._reducer import Parameter, Reducer, named
 from dtrain.torch._set_reducer import SetReducer
+from dtrain.torch._tensors import complete
 from dtrain.torch.compression import Compression
 from dtrain.torch.plain import allreduce_async_
 
@@ -96,7 +97,7 @@ class _AdasumDeltas(_Distributed):
             handles.append((allreduce_async_(delta, name, Adasum), context))
         with torch.no_grad():
             for param, old, (handle, context) in zip(reducer.params, before, handles):
-                param.copy_(old + reducer.compression.decompress(handle.wait(), context))
+                param.copy_(old + reducer.compression.decompress(complete(handle), context))
         return result
 
 

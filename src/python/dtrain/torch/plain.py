@@ -90,12 +90,14 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: in
         def result(numbers: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
             if numbers is None:
                 numbers = torch.arange(len(rows))
-            indices = torch.stack(_denumbered(numbers, outer))
+            indices = torch.stack(_denumbered(numbers, outer)).to(tensor.device)
+            rows = rows.to(tensor.device)
             return torch.sparse_coo_tensor(indices, rows, size, **_UNCHECKED)._coalesced_(True)
 
         # To the library a tensor has one dimension of rows: several are numbered through.
-        return TORCH.sparse(name, math.prod(outer), _numbered(tensor._indices(), outer),
-                            tensor._values().detach().contiguous(), result)
+        # It travels through host memory.
+        return TORCH.sparse(name, math.prod(outer), _numbered(tensor._indices().cpu(), outer),
+                            tensor._values().detach().cpu().contiguous(), result)
 
     return start(lib.dtrain_sparse_allreduce_async, Call("sparse_allreduce", name, process_set),
                  make, op=op, priority=priority, timeout=timeout)

@@ -83,7 +83,7 @@ class _Normalise(torch.autograd.Function):
         grad_weight = (grad * normal).sum(dims)
         sums = torch.stack([grad_bias, grad_weight]).double()
         sums = allreduce_async(sums, "sync_batch_norm.sums", Sum,
-                               process_set=ctx.process_set).wait() / ctx.count
+                               process_set=ctx.process_set).complete() / ctx.count
         scale = inverse if weight is None else inverse * weight.double()
         grad_input = (grad - _per_channel(sums[0], input)
                       - normal * _per_channel(sums[1], input)) * _per_channel(scale, input)
@@ -102,9 +102,9 @@ def _statistics(input: torch.Tensor,
     own = input.numel() / channels
     mean = input.double().sum(dims) / max(own, 1)
     deviation = ((input.double() - _per_channel(mean, input).double()) ** 2).sum(dims)
-    row = torch.cat([torch.tensor([own], dtype=torch.float64), mean, deviation])
+    row = torch.cat([mean.new_tensor([own]), mean, deviation])
     rows = allgather_async(row.unsqueeze(0), "sync_batch_norm.statistics",
-                           process_set=process_set).wait()
+                           process_set=process_set).complete()
     counts, means, deviations = rows[:, :1], rows[:, 1:channels + 1], rows[:, channels + 1:]
     count = float(counts.sum())
     total_mean = (counts * means).sum(0) / count

@@ -91,8 +91,8 @@ def mpi_threads_supported() -> bool:
 
 
 def nccl_built() -> int:
-    """NCCL's version. 0, none: whatever the library was built with, tensors here are in host
-    memory."""
+    """NCCL's version. 0, none, whatever the library was built with: scripts that ask scale their
+    learning rate for an Adasum that is a sum within a machine, which it is not here."""
     return 0
 
 
