@@ -583,7 +583,8 @@ DTRAIN_API dtrain_status_t dtrain_grouped_reducescatter_async(const dtrain_tenso
                                                               const dtrain_options_t *options,
                                                               dtrain_handle_t *handles);
 
-/* Some rows of a tensor: a gradient that is zero elsewhere. Copied by the call, all of it. */
+/* Some rows of a tensor: a gradient that is zero elsewhere. Copied by the call, all of it; indices
+ * and values on a GPU when all that is in `stream` is done, so that the call blocks. */
 typedef struct dtrain_sparse {
     uint32_t struct_size;
     int32_t ndim;           /* of the whole tensor: 1 to DTRAIN_NDIM_MAX */
@@ -593,7 +594,8 @@ typedef struct dtrain_sparse {
     const void *values;     /* the rows, one behind the other */
     int64_t nnz;            /* how many; may be 0, and differ by rank; at most 2^31 - 1 */
     dtrain_dtype_t dtype;
-    int32_t device; /* DTRAIN_DEVICE_CPU */
+    int32_t device; /* of indices and values: DTRAIN_DEVICE_CPU or DTRAIN_DEVICE_CUDA */
+    void *stream;   /* on a GPU: see dtrain_cuda.h; else NULL */
 } dtrain_sparse_t;
 
 /*
@@ -606,7 +608,7 @@ typedef struct dtrain_sparse {
  * the whole tensor, it is reduced as a whole. That changes no bit of a row: each is what an
  * allreduce of the whole tensor gives, but for the sign of a zero. Blocking and errors as
  * dtrain_allreduce_async, and OUT_OF_MEMORY at wait, on all ranks, when one has no memory for the
- * output.
+ * output; IN_CALLBACK for rows on a GPU.
  */
 DTRAIN_API dtrain_status_t dtrain_sparse_allreduce_async(const dtrain_sparse_t *tensor,
                                                          const dtrain_options_t *options,
@@ -615,9 +617,9 @@ DTRAIN_API dtrain_status_t dtrain_sparse_allreduce_async(const dtrain_sparse_t *
 /*
  * The result of a sparse allreduce that is done: *nnz rows, one behind the other in *values, and
  * their numbers in rising order in *indices. *indices NULL: the rows are those of the whole tensor,
- * 0 to *nnz - 1. Memory of the library's, valid until the handle is released; *values is NULL when
- * there is nothing. IN_PROGRESS when it is not done, its status when it failed, INVALID_HANDLE;
- * INVALID_ARGUMENT for another operation, or NULL. Does not block.
+ * 0 to *nnz - 1. Memory of the library's, where the rows were, valid until the handle is released;
+ * *values is NULL when there is nothing. IN_PROGRESS when it is not done, its status when it
+ * failed, INVALID_HANDLE; INVALID_ARGUMENT for another operation, or NULL. Does not block.
  */
 DTRAIN_API dtrain_status_t dtrain_sparse_output(dtrain_handle_t handle, const int64_t **indices,
                                                 const void **values, int64_t *nnz);
@@ -1291,9 +1293,9 @@ DTRAIN_API dtrain_status_t dtrain_optimizer_get_stats(dtrain_optimizer_t *optimi
 
 /*
  * Gives all ranks of the world the values (`data`, of which none is NULL) of n parameters on rank
- * `root`, for programs without an optimizer. Names, types and shapes are those of a gradient set's
- * creation, the same on all ranks. Blocks. Errors as dtrain_broadcast_async, for each parameter;
- * the first is returned.
+ * `root`, in host memory (on a GPU: dtrain_cuda_broadcast_params), for programs without an
+ * optimizer. Names, types and shapes are those of a gradient set's creation, the same on all ranks.
+ * Blocks. Errors as dtrain_broadcast_async, for each parameter; the first is returned.
  */
 DTRAIN_API dtrain_status_t dtrain_broadcast_params(const dtrain_param_t *params, int n, int root);
 
@@ -1404,13 +1406,13 @@ DTRAIN_API dtrain_status_t dtrain_agree_stop(int local, int *any);
 /*
  * Whether tensors that should be the same on all ranks are, as parameters after an update: compares
  * a checksum of each of the n tensors, bit for bit (+0 is not -0). All ranks of the process set
- * give tensors of the same names, types and lengths in the same order. Of a tensor name, in (host
- * memory, only read), dtype, ndim and shape count; of the options (NULL: the world) pset and
- * timeout_ms.
+ * give tensors of the same names, types and lengths in the same order. Of a tensor name, in (only
+ * read; on a GPU, of which a copy is taken when its stream is done), dtype, ndim, shape, device and
+ * stream count; of the options (NULL: the world) pset and timeout_ms.
  *
  * OK when all are the same. MISMATCH on all ranks alike when not: the text has the first tensor
  * that differs, and the ranks that differ from most others (of two groups as large, from the lowest
- * rank's); also when the lists of tensors differ. INVALID_ARGUMENT, UNSUPPORTED (device memory) or
+ * rank's); also when the lists of tensors differ. INVALID_ARGUMENT, UNSUPPORTED (no GPU) or
  * OUT_OF_MEMORY on a rank whose call is refused: the others get INVALID_ARGUMENT, which names it
  * and says why. Errors as an operation's.
  *

@@ -3,8 +3,8 @@
  *
  * Operations of dtrain.h take tensors whose `device` is DTRAIN_DEVICE_CUDA: `in` and `out` are then
  * memory of this rank's GPU, and `stream` is the cudaStream_t in which the program makes the input
- * and uses the output. Adasum, sparse tensors, codecs and the blocking shorthands are for host
- * memory only. A training step waits for no GPU:
+ * and uses the output. The blocking shorthands are for host memory only. A training step waits for
+ * no GPU:
  *
  *     backward<<<..., stream>>>(gradients);
  *     dtrain_tensor_t tensor = {.struct_size = sizeof tensor, .name = "gradients", .in = gradients,
@@ -29,6 +29,10 @@
  *             "Same bits" of dtrain.h holds between the ranks, but not with host memory, and
  *             between fused and unfused tensors only for minimum, maximum and integers. Staged
  *             through host memory (setting gpu) it holds in full.
+ *   Host      Adasum, sparse tensors and codecs are the host's work, with the host's bits: tensors
+ *             are copied to pinned memory and back, with or without NCCL. They can be waited for in
+ *             a stream like all others. A sparse allreduce takes its rows in the call, and so waits
+ *             there for its stream; its output, indices too, lies on the GPU.
  *   Outputs   With `out` NULL where dtrain.h allows that, the library provides memory of the GPU.
  *             dtrain_output tells of it when the operation is done, or when dtrain_stream_wait has
  *             come back: what is put into that stream then may use it. dtrain_release waits until
@@ -66,6 +70,16 @@ DTRAIN_API dtrain_status_t dtrain_stream_wait(dtrain_handle_t handle, void *stre
  * call; the first one takes as long as CUDA takes to start.
  */
 DTRAIN_API dtrain_status_t dtrain_cuda_device(int *device);
+
+/*
+ * dtrain_broadcast_params of parameters whose `data` lie in the memory of this rank's GPU: what
+ * `stream` (NULL: the default one) holds comes before. Blocks until all is done on the GPU.
+ *
+ * UNSUPPORTED (no GPU), INVALID_ARGUMENT (memory of the host, or of another GPU); else as
+ * dtrain_broadcast_params.
+ */
+DTRAIN_API dtrain_status_t dtrain_cuda_broadcast_params(const dtrain_param_t *params, int n,
+                                                        int root, void *stream);
 
 /* ---- Training ------------------------------------------------------------------------------ */
 

@@ -4,6 +4,7 @@
 #include "api/gradsets.h"
 #include "api/world.h"
 #include "base/status.h"
+#include "train/broadcast.h"
 #include "train/optimizer.h"
 
 dtrain_status_t dtrain_stream_wait(dtrain_handle_t handle, void *stream)
@@ -32,6 +33,19 @@ dtrain_status_t dtrain_cuda_device(int *device)
         opened->ops->describe(opened, &card);
         *device = card.device;
     }
+    dt_api_leave();
+    return status;
+}
+
+dtrain_status_t dtrain_cuda_broadcast_params(const dtrain_param_t *params, int n, int root,
+                                             void *stream)
+{
+    const dt_params_place_t place = {.device = DTRAIN_DEVICE_CUDA, .stream = stream};
+    dtrain_status_t status = DTRAIN_OK;
+    dt_runtime_t *runtime = dt_api_enter(&status);
+    if (!runtime)
+        return status;
+    status = dt_broadcast_params(runtime, params, n, root, place);
     dt_api_leave();
     return status;
 }

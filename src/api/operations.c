@@ -1,4 +1,6 @@
 /* operations.c - collectives: dtrain.h says what each does. */
+#include <stddef.h>
+
 #include "api/world.h"
 #include "base/status.h"
 #include "core/operand.h"
@@ -33,7 +35,7 @@ dtrain_status_t dtrain_sparse_allreduce_async(const dtrain_sparse_t *sparse,
                                               const dtrain_options_t *options,
                                               dtrain_handle_t *handle)
 {
-    if (!sparse || sparse->struct_size < sizeof *sparse)
+    if (!sparse || sparse->struct_size < offsetof(dtrain_sparse_t, stream)) /* as it was at first */
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "dtrain_sparse_t: struct_size is %u, not %zu: set it to sizeof",
                        sparse ? sparse->struct_size : 0, sizeof *sparse);
@@ -44,6 +46,8 @@ dtrain_status_t dtrain_sparse_allreduce_async(const dtrain_sparse_t *sparse,
                               .shape = sparse->shape,
                               .dtype = sparse->dtype,
                               .device = sparse->device};
+    if (sparse->struct_size >= sizeof *sparse)
+        tensor.stream = sparse->stream;
     dt_submission_t submission = {.kind = DT_KIND_SPARSE,
                                   .tensor = &tensor,
                                   .options = options,

@@ -99,7 +99,8 @@ dtrain_status_t dtrain_optimizer_get_stats(dtrain_optimizer_t *optimizer,
 
 dtrain_status_t dtrain_broadcast_params(const dtrain_param_t *params, int n, int root)
 {
+    const dt_params_place_t host = {.device = DTRAIN_DEVICE_CPU};
     dtrain_status_t status = DTRAIN_OK;
     dt_runtime_t *runtime = dt_api_enter(&status);
-    return runtime ? leave(dt_broadcast_params(runtime, params, n, root)) : status;
+    return runtime ? leave(dt_broadcast_params(runtime, params, n, root, host)) : status;
 }

@@ -59,8 +59,8 @@ static void scatter(adasum_t *adasum, dt_collective_t *collective)
     int64_t count = adasum->operation->count;
     int size = adasum->ranks.size;
     int64_t received = adasum->share * size;
-    fill(adasum, collective, DT_EXCHANGE, dtype_of(adasum), adasum->operation->in, adasum->arrived,
-         received > count ? received : count);
+    fill(adasum, collective, DT_EXCHANGE, dtype_of(adasum), adasum->operation->host_in,
+         adasum->arrived, received > count ? received : count);
     for (int rank = 0; rank < size; rank++) {
         adasum->counts[rank] = dt_rows_of(count, size, rank);
         adasum->counts[size + rank] = adasum->share;
@@ -104,10 +104,10 @@ static void collect(adasum_t *adasum, dt_collective_t *collective)
     int size = adasum->ranks.size;
     size_t element = dt_dtype_size(dtype_of(adasum));
     int64_t before = dt_rows_before(operation->count, size, adasum->ranks.rank);
-    char *place = (char *)operation->out + (size_t)before * element;
+    char *place = (char *)operation->host_out + (size_t)before * element;
     dt_adasum_store(dtype_of(adasum), operation->signature.postscale, vector(adasum, 0), place,
                     (size_t)adasum->share);
-    fill(adasum, collective, DT_ALLGATHER, dtype_of(adasum), place, operation->out,
+    fill(adasum, collective, DT_ALLGATHER, dtype_of(adasum), place, operation->host_out,
          operation->count);
     collective->counts = adasum->counts;
 }

@@ -57,7 +57,28 @@ typedef struct digest {
 
 #define DIGEST_WORDS ((int64_t)(sizeof(digest_t) / sizeof(int64_t)))
 
-static dtrain_status_t digest(const dtrain_tensor_t *tensor, digest_t *digest_out)
+/* Of bytes in host memory, or on this rank's GPU when its stream is done. */
+static dtrain_status_t checksum(dt_runtime_t *runtime, const dtrain_tensor_t *tensor, size_t bytes,
+                                uint64_t *sum)
+{
+    char why[DT_ERROR_MAX];
+    void *copy = NULL;
+    if (tensor->device == DTRAIN_DEVICE_CPU || bytes == 0) {
+        *sum = dt_checksum(tensor->in, bytes);
+        return DTRAIN_OK;
+    }
+    dtrain_status_t status = dt_gpu_fetch(&runtime->gpu, tensor->stream, tensor->in, bytes, &copy);
+    if (status == DTRAIN_OK) {
+        *sum = dt_checksum(copy, bytes);
+        dt_free(copy);
+        return DTRAIN_OK;
+    }
+    snprintf(why, sizeof why, "%s", dt_last_error());
+    return dt_fail(status, "dtrain_check_equal: '%.200s': %.700s", tensor->name, why);
+}
+
+static dtrain_status_t digest(dt_runtime_t *runtime, const dtrain_tensor_t *tensor,
+                              digest_t *digest_out)
 {
     if (tensor->struct_size < offsetof(dtrain_tensor_t, out_bytes) || !tensor->name)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
@@ -73,14 +94,14 @@ static dtrain_status_t digest(const dtrain_tensor_t *tensor, digest_t *digest_ou
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "dtrain_check_equal: '%.200s' has no element type, shape or input",
                        tensor->name);
-    if (tensor->device != DTRAIN_DEVICE_CPU)
-        return dt_fail(DTRAIN_ERR_UNSUPPORTED, "dtrain_check_equal: '%.200s' is not in host memory",
-                       tensor->name);
+    if (tensor->device != DTRAIN_DEVICE_CPU && tensor->device != DTRAIN_DEVICE_CUDA)
+        return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
+                       "dtrain_check_equal: '%.200s': there is no device %d", tensor->name,
+                       tensor->device);
     uint64_t identity[3] = {dt_hash(tensor->name, strlen(tensor->name)), (uint64_t)tensor->dtype,
                             (uint64_t)count};
-    *digest_out = (digest_t){.identity = dt_checksum(identity, sizeof identity),
-                             .content = dt_checksum(tensor->in, (size_t)count * size)};
-    return DTRAIN_OK;
+    digest_out->identity = dt_checksum(identity, sizeof identity);
+    return checksum(runtime, tensor, (size_t)count * size, &digest_out->content);
 }
 
 /* What came from the ranks of the set. */
@@ -192,14 +213,15 @@ static dtrain_status_t look_into(dt_runtime_t *runtime, dtrain_pset_t pset, dtra
     return status == DTRAIN_OK ? compare_contents(survey, tensors, n) : status;
 }
 
-static dtrain_status_t digest_all(const dtrain_tensor_t *tensors, int n, digest_t *digests)
+static dtrain_status_t digest_all(dt_runtime_t *runtime, const dtrain_tensor_t *tensors, int n,
+                                  digest_t *digests)
 {
     dtrain_status_t status = DTRAIN_OK;
     if (n < 1 || !tensors)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_check_equal: %d tensors%s", n,
                        tensors ? "" : " at NULL");
     for (int i = 0; i < n && status == DTRAIN_OK; i++)
-        status = digest(&tensors[i], &digests[i]);
+        status = digest(runtime, &tensors[i], &digests[i]);
     return status;
 }
 
@@ -242,6 +264,8 @@ dtrain_status_t dt_check_equal(dt_runtime_t *runtime, const dtrain_tensor_t *ten
     int rank;
     dtrain_status_t status =
         dt_pset_describe(&runtime->psets, own.pset, &rank, &survey.size, NULL, 0);
+    if (status == DTRAIN_OK) /* before a GPU is waited for */
+        status = dt_runtime_may_block(runtime, "dtrain_check_equal");
     if (status != DTRAIN_OK)
         return status;
     size_t size = (size_t)survey.size;
@@ -252,7 +276,7 @@ dtrain_status_t dt_check_equal(dt_runtime_t *runtime, const dtrain_tensor_t *ten
         dt_rank_set_init(&survey.odd, runtime->world.topology.size))
         status = dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory to compare %d tensors", n);
     else
-        status = digest_all(tensors, n, digests);
+        status = digest_all(runtime, tensors, n, digests);
     status = exchange(runtime, tensors, n, &own, digests, &survey, status);
     dt_rank_set_free(&survey.odd);
     dt_free(survey.first);

@@ -170,7 +170,7 @@ static void encode_tensors(dt_coded_t *coded)
                                    .scratch = coded->floats.data};
             if (tensor->residual && !tensor->operation->stand_in)
                 encoding.residual = tensor->residual->tensor + offset;
-            encode(tensor, (const float *)tensor->operation->in + offset,
+            encode(tensor, (const float *)tensor->operation->host_in + offset,
                    share_of(coded, tensor, rank), encoding);
             at += encoding.bytes;
         }
@@ -240,7 +240,7 @@ static dtrain_status_t decode_results(const dt_coded_t *coded)
     for (int rank = 0; rank < coded->ranks.size; rank++) {
         for (int i = 0; i < coded->n; i++) {
             const tensor_t *tensor = &tensors_of(coded)[i];
-            float *out = (float *)tensor->operation->out + offset_of(coded, tensor, rank);
+            float *out = (float *)tensor->operation->host_out + offset_of(coded, tensor, rank);
             dtrain_status_t status = decode(coded, tensor, rank, at, out);
             if (status != DTRAIN_OK)
                 return status;

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "core/staging.h"
+#include "core/through_host.h"
 
 /* What a rank tells in the first collective, and in the last. Sent as bytes. */
 typedef struct hello {
@@ -94,6 +95,15 @@ dtrain_status_t dt_device_path_stage(dt_device_path_t *path, const dt_collective
 {
     return dt_staging_create(&path->pool, dt_gpu_peek(path->gpu), collective, path->ranks.rank,
                              path->ranks.size, staged);
+}
+
+dtrain_status_t dt_device_path_through_host(dt_device_path_t *path,
+                                            dt_operation_t *const *operations, int n,
+                                            dt_staged_t *inner, dt_staged_t **staged)
+{
+    dt_device_t *device = dt_gpu_peek(path->gpu);
+    path->pool.device = device;
+    return dt_through_host_create(&path->pool, device, operations, n, inner, staged);
 }
 
 /* ---- What the ranks' devices allow ---------------------------------------------------------- */

@@ -40,4 +40,9 @@ dt_backend_t *dt_device_path_backend(const dt_device_path_t *path);
 dtrain_status_t dt_device_path_stage(dt_device_path_t *path, const dt_collective_t *collective,
                                      dt_staged_t **staged);
 
+/* What carries operations on device memory out on the host; see dt_through_host_create. */
+dtrain_status_t dt_device_path_through_host(dt_device_path_t *path,
+                                            dt_operation_t *const *operations, int n,
+                                            dt_staged_t *inner, dt_staged_t **staged);
+
 #endif

@@ -5,8 +5,6 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "core/adasum.h"
-#include "core/sparse.h"
 
 void dt_executor_init(dt_executor_t *executor, dt_backend_t *backend, dt_ranks_t ranks,
                       const dt_plan_policy_t *policy, dt_started_fn_t started, dt_done_fn_t done,
@@ -159,12 +157,16 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
     return takes_pieces ? DTRAIN_OK : pack(executor, bucket, is_ready);
 }
 
-/* There can be no tensors on devices, for a reason that is the same on all ranks. */
-static void fail_bucket(dt_executor_t *executor, dt_bucket_t *bucket, dtrain_status_t status,
-                        const char *text)
+/* There may be no tensors on devices, for a reason that is the same on all ranks: then the bucket's
+ * operations fail, and none is left in it. */
+static void check_device(dt_executor_t *executor, dt_bucket_t *bucket)
 {
+    const char *text;
+    dtrain_status_t fault = dt_device_path_fault(executor->device_path, &text);
+    if (fault == DTRAIN_OK)
+        return;
     for (int i = 0; i < bucket->count; i++)
-        executor->failed(executor->context, bucket->operations[i], status, text);
+        executor->failed(executor->context, bucket->operations[i], fault, text);
     bucket->count = 0;
 }
 
@@ -172,13 +174,7 @@ static void fail_bucket(dt_executor_t *executor, dt_bucket_t *bucket, dtrain_sta
 static dtrain_status_t prepare_device(dt_executor_t *executor, dt_bucket_t *bucket,
                                       dt_stage_t *stage)
 {
-    const char *text;
     int is_ready;
-    dtrain_status_t fault = dt_device_path_fault(executor->device_path, &text);
-    if (fault != DTRAIN_OK) {
-        fail_bucket(executor, bucket, fault, text);
-        return DTRAIN_OK;
-    }
     dtrain_status_t status = prepare_one(executor, bucket, &is_ready);
     if (status != DTRAIN_OK)
         return status;
@@ -192,35 +188,23 @@ static dtrain_status_t prepare_device(dt_executor_t *executor, dt_bucket_t *buck
                                : status;
 }
 
-/* Whether it takes several collectives, of which nobody else needs to know. */
-static int needs_stages(const dt_operation_t *operation)
-{
-    return dt_is_adasum(operation) || operation->signature.kind == DT_KIND_SPARSE ||
-           (operation->signature.codec[0] && !dt_coded_cast(operation));
-}
-
-static dt_staged_t *make_stages(dt_executor_t *executor, const dt_bucket_t *bucket)
-{
-    if (dt_is_adasum(bucket->operations[0]))
-        return dt_adasum_create(bucket->operations[0], executor->ranks);
-    if (bucket->operations[0]->signature.kind == DT_KIND_SPARSE)
-        return dt_sparse_create(bucket->operations[0], executor->ranks);
-    return dt_coded_create(&executor->coding, bucket->operations, bucket->count, executor->ranks);
-}
-
 /* Fills in the bucket's next collective. */
 static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_stage_t *stage,
                                int *is_ready)
 {
+    dtrain_status_t status = DTRAIN_OK;
     *is_ready = 1;
     *stage = DT_STAGE_NONE;
     if (is_empty(executor, bucket))
         return DTRAIN_OK;
-    if (!bucket->staged && needs_stages(bucket->operations[0])) {
-        bucket->staged = make_stages(executor, bucket);
-        if (!bucket->staged)
-            return dt_executor_no_memory();
-    }
+    if (bucket->is_on_device && !bucket->staged)
+        check_device(executor, bucket);
+    if (bucket->count == 0 && !bucket->staged)
+        return DTRAIN_OK;
+    if (!bucket->staged && dt_executor_needs_stages(bucket))
+        status = dt_executor_make_stages(executor, bucket);
+    if (status != DTRAIN_OK)
+        return status;
     bucket->backend = executor->backend;
     if (bucket->staged)
         return bucket->staged->next(bucket->staged, &bucket->collective, stage);

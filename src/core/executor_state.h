@@ -51,6 +51,11 @@ static inline int dt_is_adasum(const dt_operation_t *operation)
  * itself. */
 dtrain_status_t dt_executor_add_sized(dt_executor_t *executor, const dt_staged_t *sizes);
 
+/* Whether a bucket takes several collectives, of which nobody else needs to know, or has to go
+ * through the host's memory; and what carries it out, as its `staged`. */
+int dt_executor_needs_stages(const dt_bucket_t *bucket);
+dtrain_status_t dt_executor_make_stages(dt_executor_t *executor, dt_bucket_t *bucket);
+
 void dt_executor_free_plan(dt_executor_t *executor);
 
 #endif

@@ -114,9 +114,6 @@ dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mar
     dt_device_t *device;
     const void *buffers[] = {operation->in, operation->out};
     const void *hint = operation->in ? operation->in : operation->out;
-    if (operation->signature.codec[0])
-        return dt_fail(DTRAIN_ERR_UNSUPPORTED, "%s '%.200s': codecs are for host memory only",
-                       dt_kind_name(operation->signature.kind), tensor->name);
     dtrain_status_t status = dt_gpu_open(gpu, hint, &device);
     for (int i = 0; i < 2 && status == DTRAIN_OK; i++) {
         if (buffers[i] && operation->count > 0)
@@ -129,6 +126,40 @@ dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mar
     else if (status == DTRAIN_OK)
         status = device->ops->record(device, tensor->stream, &operation->ready);
     return status == DTRAIN_OK ? status : add_context(tensor, operation, status);
+}
+
+/* Once the GPU has done what its stream holds. */
+static dtrain_status_t fetch(dt_device_t *device, void *stream, const void *from, size_t bytes,
+                             void *to)
+{
+    dt_mark_t *mark;
+    dtrain_status_t status = device->ops->check(device, from);
+    if (status == DTRAIN_OK)
+        status = device->ops->record(device, stream, &mark); /* not while it is being captured */
+    if (status != DTRAIN_OK)
+        return status;
+    dt_mark_drop(mark);
+    return device->ops->transfer(device, stream, to, from, bytes);
+}
+
+dtrain_status_t dt_gpu_fetch(dt_gpu_t *gpu, void *stream, const void *from, size_t bytes,
+                             void **copy)
+{
+    dt_device_t *device;
+    *copy = NULL;
+    dtrain_status_t status = dt_gpu_open(gpu, from, &device);
+    if (status != DTRAIN_OK)
+        return status;
+    void *memory = dt_alloc(bytes + 1);
+    if (!memory)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "no memory for %zu bytes of a GPU's", bytes);
+    if (bytes > 0)
+        status = fetch(device, stream, from, bytes, memory);
+    if (status == DTRAIN_OK)
+        *copy = memory;
+    else
+        dt_free(memory);
+    return status;
 }
 
 dtrain_status_t dt_gpu_stream_wait(dt_gpu_t *gpu, dt_operation_t *operation, void *stream)

@@ -46,6 +46,13 @@ dt_device_t *dt_gpu_peek(dt_gpu_t *gpu);
 dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mark_t *ready,
                             dt_memory_t claim, dt_operation_t *operation);
 
+/* Host memory, the caller's to dt_free, with the bytes that are in the GPU's memory when all that
+ * is in the stream now is done: blocks until then. INVALID_ARGUMENT for memory that is not the
+ * GPU's.
+ */
+dtrain_status_t dt_gpu_fetch(dt_gpu_t *gpu, void *stream, const void *from, size_t bytes,
+                             void **copy);
+
 /*
  * Lets a stream wait for an operation all of which is in a stream of ours; IN_PROGRESS when it is
  * not, or not yet.

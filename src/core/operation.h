@@ -41,6 +41,10 @@ typedef struct dt_operation {
     dt_stamp_t stamp;
     const void *in;
     void *out;
+    /* [agreed] what the host's stages read and write: the two above, or for a tensor on a GPU
+     * copies in pinned memory (through_host.h). */
+    const void *host_in;
+    void *host_out;
     int64_t count; /* elements of the tensor, as this rank gave it */
     int64_t bytes;
     int64_t room;                /* bytes that `out` is said to have room for */

@@ -185,11 +185,6 @@ dtrain_status_t dt_signature_check(const dt_signature_t *signature, const char *
     if (signature->device != DTRAIN_DEVICE_CPU && signature->device != DTRAIN_DEVICE_CUDA)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "%s '%.200s': there is no device %d", kind,
                        name, signature->device);
-    int is_hosts = signature->op == DTRAIN_OP_ADASUM || signature->kind == DT_KIND_SPARSE;
-    if (signature->device != DTRAIN_DEVICE_CPU && is_hosts)
-        return dt_fail(DTRAIN_ERR_UNSUPPORTED,
-                       "%s '%.200s': adasum and sparse tensors are for host memory only", kind,
-                       name);
     if (dt_signature_count(signature) < 0) {
         char shape[256];
         describe_shape(signature, shape, sizeof shape);

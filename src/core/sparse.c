@@ -1,12 +1,14 @@
 #include "core/sparse.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "core/gpu.h"
 #include "core/stand_in.h"
 
 /* Rows in memory: indices in rising order, and behind them their values. */
@@ -81,6 +83,14 @@ static dtrain_status_t check(const dt_signature_t *signature, const dt_submissio
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
                        "%s '%.200s': the %s are NULL, and nnz is %" PRId64, kind, tensor->name,
                        submission->indices ? "values" : "indices", submission->nnz);
+    return DTRAIN_OK;
+}
+
+static dtrain_status_t check_indices(const dt_signature_t *signature,
+                                     const dt_submission_t *submission)
+{
+    const dtrain_tensor_t *tensor = submission->tensor;
+    const char *kind = dt_kind_name(signature->kind);
     for (int64_t i = 0; i < submission->nnz; i++) {
         int64_t index = submission->indices[i];
         if (index < 0 || index >= signature->shape[0])
@@ -142,10 +152,10 @@ static dtrain_status_t take_rows(dt_operation_t *operation, const dt_submission_
     return status;
 }
 
-dtrain_status_t dt_sparse_fill(dt_operation_t *operation, const dt_submission_t *submission,
-                               int size)
+/* Of a call whose rows are in host memory. */
+static dtrain_status_t fill(dt_operation_t *operation, const dt_submission_t *submission, int size)
 {
-    dtrain_status_t status = check(&operation->signature, submission);
+    dtrain_status_t status = check_indices(&operation->signature, submission);
     if (status != DTRAIN_OK)
         return status;
     operation->splits = dt_calloc(2 * (size_t)size, sizeof *operation->splits);
@@ -161,6 +171,56 @@ dtrain_status_t dt_sparse_fill(dt_operation_t *operation, const dt_submission_t 
     operation->count = count * dt_signature_row_count(&operation->signature);
     operation->bytes = count * (int64_t)row_bytes_of(&operation->signature);
     return status;
+}
+
+/* Puts the call before the thread's last error. */
+static dtrain_status_t add_name(dtrain_status_t status, const dt_operation_t *operation,
+                                const char *name)
+{
+    char why[DT_ERROR_MAX];
+    snprintf(why, sizeof why, "%s", dt_last_error());
+    return dt_fail(status, "%s '%.200s': %.700s", dt_kind_name(operation->signature.kind), name,
+                   why);
+}
+
+/* Of rows on a GPU: copies them to host memory first. */
+static dtrain_status_t fill_from_gpu(dt_operation_t *operation, const dt_submission_t *submission,
+                                     int size)
+{
+    const dtrain_tensor_t *tensor = submission->tensor;
+    size_t nnz = (size_t)submission->nnz, row_bytes = row_bytes_of(&operation->signature);
+    dt_submission_t copied = *submission;
+    dtrain_tensor_t values = *tensor;
+    void *host_indices = NULL, *host_values = NULL;
+    dtrain_status_t status = DTRAIN_OK;
+    if (block_bytes(submission->nnz, row_bytes) < 0)
+        return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for %zu rows", nnz);
+    if (nnz > 0)
+        status = dt_gpu_fetch(operation->gpu, tensor->stream, submission->indices,
+                              nnz * sizeof(int64_t), &host_indices);
+    if (status == DTRAIN_OK && nnz * row_bytes > 0)
+        status =
+            dt_gpu_fetch(operation->gpu, tensor->stream, tensor->in, nnz * row_bytes, &host_values);
+    values.in = host_values;
+    copied.tensor = &values;
+    copied.indices = host_indices;
+    if (status == DTRAIN_OK)
+        status = fill(operation, &copied, size);
+    else
+        status = add_name(status, operation, tensor->name);
+    dt_free(host_indices);
+    dt_free(host_values);
+    return status;
+}
+
+dtrain_status_t dt_sparse_fill(dt_operation_t *operation, const dt_submission_t *submission,
+                               int size)
+{
+    dtrain_status_t status = check(&operation->signature, submission);
+    if (status != DTRAIN_OK)
+        return status;
+    return operation->gpu ? fill_from_gpu(operation, submission, size)
+                          : fill(operation, submission, size);
 }
 
 /* ---- Sizes ---------------------------------------------------------------------------------- */
@@ -180,6 +240,15 @@ static int64_t add_up(const dt_operation_t *operation, dt_ranks_t ranks, int64_t
     return total;
 }
 
+/* Puts it at the head of what the operation has. */
+static void own(dt_operation_t *operation, dt_output_t *output)
+{
+    if (!output)
+        return;
+    output->next = operation->owned;
+    operation->owned = output;
+}
+
 int dt_sparse_arrange(dt_operation_t *operation, dt_ranks_t ranks, int64_t *needed)
 {
     dt_sparse_t *sparse = operation->sparse;
@@ -196,16 +265,14 @@ int dt_sparse_arrange(dt_operation_t *operation, dt_ranks_t ranks, int64_t *need
         *needed = out_bytes = dense_bytes;
     else
         sparse->all = dt_output_alloc(all_bytes);
-    dt_output_t *out = dt_output_alloc(out_bytes + (int64_t)sizeof(int64_t));
-    if (sparse->all) {
-        sparse->all->next = operation->owned;
-        operation->owned = sparse->all;
-    }
-    if (out) {
-        out->next = operation->owned;
-        operation->owned = out;
-    }
-    return out && (sparse->is_dense || sparse->all) ? 0 : -1;
+    out_bytes += (int64_t)sizeof(int64_t);
+    dt_output_t *out = dt_output_alloc(out_bytes);
+    if (operation->gpu)
+        sparse->out = dt_output_alloc_on(operation->gpu, NULL, out_bytes);
+    own(operation, sparse->all);
+    own(operation, sparse->out);
+    own(operation, out);
+    return out && (sparse->is_dense || sparse->all) && (sparse->out || !operation->gpu) ? 0 : -1;
 }
 
 /* ---- Carrying it out ------------------------------------------------------------------------ */
@@ -342,11 +409,34 @@ static dtrain_status_t task_finish(dt_staged_t *staged)
         operation->out_rows = operation->signature.shape[0];
     else
         merge(task);
-    /* The output stays; the rest is needed no more. */
-    dt_output_free(operation->owned->next);
-    operation->owned->next = NULL;
+    /* The output stays, and its place on a GPU behind it; the rest is needed no more. */
+    dt_output_t *last = operation->sparse->out ? operation->sparse->out : operation->owned;
+    dt_output_free(last->next);
+    last->next = NULL;
     operation->sparse->own = operation->sparse->all = NULL;
     return DTRAIN_OK;
+}
+
+void *dt_sparse_place(const dt_operation_t *operation, const void **from, size_t *bytes)
+{
+    const char *values = operation->out, *indices = (const char *)operation->out_indices;
+    *from = values;
+    *bytes = indices ? (size_t)(indices - values) + (size_t)operation->out_rows * sizeof(int64_t)
+                     : (size_t)operation->out_rows * row_bytes_of(&operation->signature);
+    return operation->sparse->out->memory;
+}
+
+void dt_sparse_move(dt_operation_t *operation)
+{
+    dt_output_t *host = operation->owned, *out = operation->sparse->out;
+    char *memory = out->memory;
+    if (operation->out_indices)
+        operation->out_indices =
+            (const int64_t *)(memory + ((const char *)operation->out_indices - host->data));
+    operation->out = memory;
+    operation->owned = out;
+    host->next = NULL;
+    dt_output_free(host);
 }
 
 dt_staged_t *dt_sparse_create(dt_operation_t *operation, dt_ranks_t ranks)

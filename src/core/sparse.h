@@ -16,6 +16,7 @@
 typedef struct dt_sparse {
     dt_output_t *own; /* this rank's rows: indices and values */
     dt_output_t *all; /* everyone's; NULL: where they are not collected */
+    dt_output_t *out; /* on the GPU, for a tensor of one; NULL: it is the host's */
     int is_dense;     /* reduced as a whole tensor */
 } dt_sparse_t;
 
@@ -27,6 +28,11 @@ dtrain_status_t dt_sparse_fill(dt_operation_t *operation, const dt_submission_t 
 /* Finds memory for it, now that the ranks' rows are known. *needed receives the bytes: -1 when they
  * cannot be counted. 0, or -1 when memory ran out. */
 int dt_sparse_arrange(dt_operation_t *operation, dt_ranks_t ranks, int64_t *needed);
+
+/* Of a tensor on a GPU, when all is done in host memory: what has to be copied from there, and
+ * where to. Then the output is moved: it is said to lie there, and the host's is given back. */
+void *dt_sparse_place(const dt_operation_t *operation, const void **from, size_t *bytes);
+void dt_sparse_move(dt_operation_t *operation);
 
 /* `operation` is borrowed. NULL when memory ran out. */
 dt_staged_t *dt_sparse_create(dt_operation_t *operation, dt_ranks_t ranks);

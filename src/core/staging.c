@@ -12,12 +12,6 @@
 /* The same on all ranks: it decides what their collectives are. */
 #define CHUNK_BYTES ((int64_t)4 << 20)
 
-struct dt_staging_buffer {
-    dt_staging_buffer_t *next;
-    size_t bytes;
-    char *memory;
-};
-
 typedef struct staging {
     dt_staged_t base;
     dt_staging_pool_t *pool;
@@ -52,7 +46,7 @@ static dt_staging_buffer_t *make_buffer(dt_staging_pool_t *pool, size_t bytes)
     return NULL;
 }
 
-static dt_staging_buffer_t *take_buffer(dt_staging_pool_t *pool, size_t bytes)
+dt_staging_buffer_t *dt_staging_take(dt_staging_pool_t *pool, size_t bytes)
 {
     for (dt_staging_buffer_t **at = &pool->spare; *at; at = &(*at)->next) {
         dt_staging_buffer_t *buffer = *at;
@@ -62,6 +56,12 @@ static dt_staging_buffer_t *take_buffer(dt_staging_pool_t *pool, size_t bytes)
         return buffer;
     }
     return make_buffer(pool, bytes);
+}
+
+void dt_staging_give(dt_staging_pool_t *pool, dt_staging_buffer_t *buffer)
+{
+    buffer->next = pool->spare;
+    pool->spare = buffer;
 }
 
 static void free_buffer(dt_staging_pool_t *pool, dt_staging_buffer_t *buffer)
@@ -169,10 +169,8 @@ static void staging_free(dt_staged_t *staged)
     for (int i = 0; staging->copied_in && i < staging->num_chunks; i++)
         dt_mark_drop(staging->copied_in[i]);
     dt_mark_drop(staging->copied_out);
-    if (staging->buffer) {
-        staging->buffer->next = staging->pool->spare;
-        staging->pool->spare = staging->buffer;
-    }
+    if (staging->buffer)
+        dt_staging_give(staging->pool, staging->buffer);
     dt_free(staging->copied_in);
     dt_free(staging->copies);
     dt_free(staging);
@@ -252,7 +250,7 @@ static dtrain_status_t lay_out(staging_t *staging, int rank, int size)
     size_t in_bytes = (size_t)((staging->in_count * staging->element + 63) / 64 * 64);
     size_t out_bytes =
         is_elementwise(collective) ? 0 : (size_t)(staging->out_count * staging->element);
-    staging->buffer = take_buffer(staging->pool, in_bytes + out_bytes + 64);
+    staging->buffer = dt_staging_take(staging->pool, in_bytes + out_bytes + 64);
     staging->copied_in = dt_calloc((size_t)staging->num_chunks, sizeof *staging->copied_in);
     staging->copies = dt_alloc((size_t)collective->num_pieces * sizeof *staging->copies);
     if (!staging->buffer || !staging->copied_in || !staging->copies)

@@ -9,7 +9,11 @@
 #include "comm/device.h"
 #include "core/staged.h"
 
-typedef struct dt_staging_buffer dt_staging_buffer_t;
+typedef struct dt_staging_buffer {
+    struct dt_staging_buffer *next; /* spare */
+    size_t bytes;
+    char *memory;
+} dt_staging_buffer_t;
 
 /* Pinned memory that is not in use: to pin takes long. With the baton. */
 typedef struct dt_staging_pool {
@@ -18,6 +22,10 @@ typedef struct dt_staging_pool {
 } dt_staging_pool_t;
 
 void dt_staging_pool_free(dt_staging_pool_t *pool);
+
+/* At least so many bytes; NULL when memory ran out. */
+dt_staging_buffer_t *dt_staging_take(dt_staging_pool_t *pool, size_t bytes);
+void dt_staging_give(dt_staging_pool_t *pool, dt_staging_buffer_t *buffer);
 
 /* The collective is copied, what it points to is borrowed. Copying in begins. OUT_OF_MEMORY, or the
  * device's error. */

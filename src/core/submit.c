@@ -156,6 +156,11 @@ static dtrain_status_t describe(dt_runtime_t *runtime, const dt_submission_t *su
     dt_pset_locate(set, operation);
     if (operation->signature.device != DTRAIN_DEVICE_CPU)
         operation->gpu = &runtime->gpu;
+    /* To take rows from a GPU one waits for it. */
+    if (operation->signature.kind == DT_KIND_SPARSE && operation->gpu)
+        status = dt_runtime_may_block(runtime, "a sparse allreduce on a GPU");
+    if (status != DTRAIN_OK)
+        return status;
     if (operation->signature.kind == DT_KIND_SPARSE)
         status = dt_sparse_fill(operation, submission, set->size);
     else

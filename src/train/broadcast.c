@@ -9,7 +9,7 @@
 #define PREFIX "dtrain.parameter/"
 
 static dtrain_status_t submit(dt_runtime_t *runtime, const dtrain_param_t *param, int root,
-                              dtrain_handle_t *handle)
+                              dt_params_place_t place, dtrain_handle_t *handle)
 {
     if (param->struct_size < sizeof *param)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT,
@@ -25,16 +25,18 @@ static dtrain_status_t submit(dt_runtime_t *runtime, const dtrain_param_t *param
                               .in = param->data,
                               .out = param->data,
                               .shape = param->shape,
-                              .dtype = param->dtype};
+                              .dtype = param->dtype,
+                              .device = place.device,
+                              .stream = place.stream};
     dt_submission_t submission = {
         .kind = DT_KIND_BROADCAST, .tensor = &tensor, .root = root, .is_own = 1};
     return dt_runtime_submit(runtime, &submission, handle);
 }
 
 dtrain_status_t dt_broadcast_params(dt_runtime_t *runtime, const dtrain_param_t *params, int n,
-                                    int root)
+                                    int root, dt_params_place_t place)
 {
-    dtrain_status_t first = dt_runtime_may_block(runtime, "dtrain_broadcast_params");
+    dtrain_status_t first = dt_runtime_may_block(runtime, "to broadcast parameters");
     if (first != DTRAIN_OK)
         return first;
     if (n < 0 || (n > 0 && !params))
@@ -48,7 +50,7 @@ dtrain_status_t dt_broadcast_params(dt_runtime_t *runtime, const dtrain_param_t 
     for (int i = 0; i < 2 * n; i++) {
         dtrain_status_t status = DTRAIN_OK;
         if (i < n)
-            status = submit(runtime, &params[i], root, &handles[i]);
+            status = submit(runtime, &params[i], root, place, &handles[i]);
         else if (handles[i - n] != 0)
             status = dt_runtime_wait(runtime, handles[i - n], -1);
         if (i >= n && handles[i - n] != 0)

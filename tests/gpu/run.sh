@@ -154,7 +154,7 @@ fi
 on_one_gpu=(env CUDA_VISIBLE_DEVICES=0 STANDIN_SAME_UUID=1)
 loopback=(NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_MAX_CTAS=4
     NCCL_MULTI_RANK_GPU_ENABLE=1)
-for name in operations outputs registered training; do
+for name in operations outputs through_host registered training; do
     program=$build/tests/gpu/$name
     check "$name, one rank" 300 "${ranks[@]}" 1 "$program"
     check "$name, staged, two ranks on a GPU" 300 "${on_one_gpu[@]}" DTRAIN_GPU=staged \
@@ -181,7 +181,7 @@ else
 fi
 for tool in memcheck racecheck; do
     if [ -z "$standin" ] && command -v compute-sanitizer >/dev/null; then
-        for name in operations outputs registered training; do
+        for name in operations outputs through_host registered training; do
             check "compute-sanitizer, $tool, $name" 1800 compute-sanitizer --tool "$tool" \
                 --error-exitcode 1 "$build/tests/gpu/$name"
         done

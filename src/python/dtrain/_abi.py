@@ -165,6 +165,7 @@ class Sparse(Structure):
         ("nnz", c_int64),
         ("dtype", c_int),
         ("device", c_int32),
+        ("stream", c_void_p),
     ]
 
 
