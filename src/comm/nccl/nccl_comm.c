@@ -109,7 +109,7 @@ static dtrain_status_t reduce_probe(dt_nccl_comm_t *comm, ncclDataType_t dtype, 
     return dt_nccl_result(comm,
                           comm->device->nccl->all_reduce(comm->probe, comm->probe, count, dtype,
                                                          ncclMin, comm->nccl, comm->stream),
-                          "the first ncclAllReduce");
+                          "ncclAllReduce of what ranks compare");
 }
 
 /* Waits for what is in the stream. */

@@ -29,7 +29,7 @@ typedef struct dt_nccl_register {
     struct dt_nccl_register *next; /* [device->registers_lock] */
     pthread_mutex_t calls;  /* held by who calls NCCL for the communicator, but to make or end it */
     dt_nccl_ranges_t known; /* [calls] with NCCL's handles */
-    dt_nccl_level_t level;  /* [calls] */
+    dt_nccl_level_t level;  /* [issuer] written before the first task */
     int num_windows;        /* [calls] that were ever made */
     pthread_mutex_t life;   /* taken behind `calls`, or alone */
     int is_over;            /* [life] not made yet, or about to be aborted, which deregisters all */
