@@ -71,6 +71,24 @@ static void test_kill(void)
     CHECK_STATUS(dtrain_shutdown(), DTRAIN_ERR_RANK_LOST);
 }
 
+/* A gradient set's creation fails on all ranks, when its memory is to become a window. */
+static void test_window_of_a_set(dtrain_status_t wanted, const char *text)
+{
+    static const int64_t count = 1000;
+    dtrain_param_t param = {.struct_size = sizeof param,
+                            .name = "a",
+                            .ndim = 1,
+                            .shape = &count,
+                            .dtype = DTRAIN_DTYPE_F32};
+    dtrain_gradset_desc_t desc = {.struct_size = sizeof desc, .device = DTRAIN_DEVICE_CUDA};
+    dtrain_gradset_t *set = NULL;
+    CHECK_STATUS(dtrain_gradset_create(&desc, &param, 1, &set), wanted);
+    CHECK_ERROR_HAS(text);
+    CHECK(set == NULL);
+    dtrain_status_t status = dtrain_shutdown();
+    CHECK(status == DTRAIN_OK || status == wanted);
+}
+
 /* An operation that lasts is waited for in a stream, which comes to an end all the same. */
 static void test_stream_after_failure(void)
 {
@@ -114,6 +132,10 @@ int main(int argc, char **argv)
         test_ends(DTRAIN_ERR_COMMUNICATION, argv[2]);
     } else if (strcmp(name, "out_of_memory") == 0) {
         test_ends(DTRAIN_ERR_OUT_OF_MEMORY, argv[2]);
+    } else if (strcmp(name, "set_ends") == 0) {
+        test_window_of_a_set(DTRAIN_ERR_COMMUNICATION, argv[2]);
+    } else if (strcmp(name, "set_hangs") == 0) {
+        test_window_of_a_set(DTRAIN_ERR_TIMEOUT, argv[2]);
     } else if (strcmp(name, "hang") == 0) {
         test_ends(DTRAIN_ERR_TIMEOUT, argv[2]);
     } else {
