@@ -33,6 +33,10 @@
  *             are copied to pinned memory and back, with or without NCCL. They can be waited for in
  *             a stream like all others. A sparse allreduce takes its rows in the call, and so waits
  *             there for its stream; its output, indices too, lies on the GPU.
+ *   Memory    A tensor may lie in any memory of the GPU. NCCL works without copies of its own on
+ *             what lies in memory of dtrain_mem_alloc (DTRAIN_DEVICE_CUDA), or of a gradient set,
+ *             on all ranks. Where it does so on some only it costs a copy, so use one kind for a
+ *             tensor.
  *   Outputs   With `out` NULL where dtrain.h allows that, the library provides memory of the GPU.
  *             dtrain_output tells of it when the operation is done, or when dtrain_stream_wait has
  *             come back: what is put into that stream then may use it. dtrain_release waits until
