@@ -6,16 +6,15 @@
  * and uses the output. The blocking shorthands are for host memory only. A training step waits for
  * no GPU:
  *
- *     backward<<<..., stream>>>(gradients);
+ *     backward(gradients, stream); // launches kernels
  *     dtrain_tensor_t tensor = {.struct_size = sizeof tensor, .name = "gradients", .in = gradients,
  *                               .out = gradients, .ndim = 1, .shape = &count,
  *                               .dtype = DTRAIN_DTYPE_F32, .device = DTRAIN_DEVICE_CUDA,
  *                               .stream = stream};
  *     dtrain_allreduce_async(&tensor, &options, &handle);
  *     dtrain_stream_wait(handle, stream);
- *     update<<<..., stream>>>(parameters, gradients);
- *     ...
- *     dtrain_wait(handle);
+ *     update(parameters, gradients, stream);
+ *     dtrain_wait(handle); // not before the next step: it tells of what failed on the GPU
  *     dtrain_release(handle);
  *
  * What is in the stream when the operation is submitted comes before it; what is put into it later
@@ -93,9 +92,9 @@ DTRAIN_API dtrain_status_t dtrain_cuda_broadcast_params(const dtrain_param_t *pa
  * dtrain_gradset_create says INVALID_ARGUMENT, on all ranks, when it is not. All of dtrain.h holds
  * for them; the host waits for nothing in
  *
- *     for (;;) {
+ *     for (int step = 0; step < steps; step++) {
  *         for (int i = layers - 1; i >= 0; i--) {
- *             backward<<<..., stream>>>(i, gradients[i]);
+ *             backward(gradients[i], stream);
  *             dtrain_gradset_ready(set, i, stream);
  *         }
  *         dtrain_optimizer_stream_step(optimizer, rate, stream, NULL);
