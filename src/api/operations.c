@@ -161,14 +161,23 @@ dtrain_status_t dtrain_grouped_reducescatter_async(const dtrain_tensor_t *tensor
     return submit_group(DT_KIND_REDUCESCATTER, tensors, n, options, handles);
 }
 
-/* Submit, wait, release. `call` is for the text. */
+/* Submit, wait, release. `call` is for the text. These calls do not say where their vectors lie. */
 static dtrain_status_t run(const dt_submission_t *submission, const char *call)
 {
     dtrain_status_t status = DTRAIN_OK;
     dt_runtime_t *runtime = dt_api_enter(&status);
     if (!runtime)
         return status;
-    status = dt_runtime_do(runtime, submission, call);
+    dt_submission_t placed = *submission;
+    dtrain_tensor_t tensor;
+    if (submission->tensor) {
+        tensor = *submission->tensor;
+        tensor.device = dt_gpu_has(&runtime->gpu, tensor.in ? tensor.in : tensor.out)
+                            ? DTRAIN_DEVICE_CUDA
+                            : DTRAIN_DEVICE_CPU;
+        placed.tensor = &tensor;
+    }
+    status = dt_runtime_do(runtime, &placed, call);
     dt_api_leave();
     return status;
 }

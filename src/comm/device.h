@@ -16,7 +16,7 @@
 #include "comm/backend.h"
 #include "optim/update.h"
 
-#define DT_DEVICE_VERSION 4
+#define DT_DEVICE_VERSION 5
 
 /* A place in a stream: what was put into the stream before it. Whoever holds one counts as a user.
  * Any thread. */
@@ -75,6 +75,8 @@ typedef struct dt_device_ops {
     int (*deallocate)(dt_device_t *device, void *memory);
     /* OK when a kernel of this device may use the memory; else INVALID_ARGUMENT with a text. */
     dtrain_status_t (*check)(dt_device_t *device, const void *memory);
+    /* 1 when it is memory of a GPU which the host cannot use. */
+    int (*is_devices)(dt_device_t *device, const void *memory);
     /* OWN in an allocation of `allocate`, SYMMETRIC in one that has become a window, else ANY. */
     dt_memory_t (*kind_of)(dt_device_t *device, const void *memory);
     /* A mark at the end of what is in a stream now. */

@@ -54,6 +54,12 @@ dt_device_t *dt_gpu_peek(dt_gpu_t *gpu)
     return atomic_load(&gpu->device);
 }
 
+int dt_gpu_has(dt_gpu_t *gpu, const void *memory)
+{
+    dt_device_t *device = dt_gpu_peek(gpu);
+    return device && memory && device->ops->is_devices(device, memory);
+}
+
 static dtrain_status_t open_locked(dt_gpu_t *gpu, const void *hint, dt_device_t **device)
 {
     *device = atomic_load(&gpu->device);

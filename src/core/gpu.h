@@ -40,6 +40,9 @@ void dt_gpu_sweep(dt_gpu_t *gpu);
 /* NULL: it is not open. */
 dt_device_t *dt_gpu_peek(dt_gpu_t *gpu);
 
+/* Whether it is memory of a GPU, of a call that does not say; 0 where none is open. */
+int dt_gpu_has(dt_gpu_t *gpu, const void *memory);
+
 /* Of a call: its buffers are this GPU's, in memory of what kind is for the signature (`claim`: see
  * dt_submission_t), and what is before `ready` comes before it; NULL: what is in its stream by now.
  */

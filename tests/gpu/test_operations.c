@@ -419,6 +419,32 @@ static void test_stream(void)
     CHECK_OK(dtrain_mem_free(memory));
 }
 
+/* Calls that do not say where their vectors lie. */
+static void test_blocking(void)
+{
+    float host[4] = {1, 2, 3, (float)rank}, *in = device_copy_of(host, sizeof host);
+    float *out = device_new(sizeof host * (size_t)size), *all = malloc(sizeof host * (size_t)size);
+    CHECK_OK(dtrain_allreduce("blocking", in, out, 4, DTRAIN_DTYPE_F32, DTRAIN_OP_SUM));
+    device_read(host, out, sizeof host);
+    CHECK(host[2] == (float)(3 * size) && host[3] == (float)(size * (size - 1) / 2));
+    CHECK_OK(dtrain_allgather("blocking", in, out, 4, DTRAIN_DTYPE_F32));
+    device_read(all, out, sizeof host * (size_t)size);
+    for (int r = 0; r < size; r++)
+        CHECK(all[4 * r + 1] == 2 && all[4 * r + 3] == (float)r);
+    CHECK_OK(dtrain_broadcast("blocking", in, 4, DTRAIN_DTYPE_F32, size - 1));
+    device_read(host, in, sizeof host);
+    CHECK(host[3] == (float)(size - 1));
+    CHECK_OK(dtrain_allreduce("blocking, host", host, host, 1, DTRAIN_DTYPE_F32, DTRAIN_OP_SUM));
+    CHECK(host[0] == (float)size);
+    /* Half of it here and half there. */
+    CHECK_STATUS(dtrain_allreduce("torn", in, host, 4, DTRAIN_DTYPE_F32, DTRAIN_OP_SUM),
+                 DTRAIN_ERR_INVALID_ARGUMENT);
+    CHECK_ERROR_HAS("the memory is the host's");
+    CHECK_OK(dtrain_mem_free(in));
+    CHECK_OK(dtrain_mem_free(out));
+    free(all);
+}
+
 /* ---- What is refused ------------------------------------------------------------------------ */
 
 static void test_refused(void)
@@ -499,6 +525,7 @@ int main(void)
     test_process_set();
     test_join();
     test_stream();
+    test_blocking();
     if (size > 1)
         test_stream_waits_for_what_fails();
     test_refused();

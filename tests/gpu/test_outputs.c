@@ -249,26 +249,34 @@ static void test_stream(void)
     CUDA_OK(cudaStreamDestroy(stream));
 }
 
-static void release(uint64_t handle, dtrain_status_t status, void *is_released)
+typedef struct released {
+    dtrain_status_t done, released;
+    _Atomic int is_called; /* release: the two above are set */
+} released_t;
+
+static void release(uint64_t handle, dtrain_status_t status, void *user)
 {
-    CHECK(status == DTRAIN_OK);
-    CHECK_OK(dtrain_release(handle));
-    atomic_store((_Atomic int *)is_released, 1);
+    released_t *released = user;
+    released->done = status;
+    released->released = dtrain_release(handle);
+    atomic_store(&released->is_called, 1);
 }
 
 /* A callback gives the handle back: the memory goes with the next one that is released outside. */
 static void test_release_in_callback(void)
 {
-    _Atomic int is_released = 0;
+    released_t released = {.done = DTRAIN_IN_PROGRESS};
     dtrain_handle_t handle = 0;
     int64_t shape[2] = {rows_of(rank, 2), 3};
     int32_t *in = values_from(shape[0] * 3);
     dtrain_tensor_t tensor = matrix("released in its callback", in, shape);
     dtrain_options_t options = {
-        .struct_size = sizeof options, .callback = release, .user = (void *)&is_released};
+        .struct_size = sizeof options, .callback = release, .user = &released};
     CHECK_OK(dtrain_allgather_async(&tensor, &options, &handle));
-    while (!atomic_load(&is_released))
+    while (!atomic_load(&released.is_called))
         usleep(100);
+    CHECK_OK(released.done);
+    CHECK_OK(released.released);
     test_allgather(3);
     CHECK_OK(dtrain_mem_free(in));
 }

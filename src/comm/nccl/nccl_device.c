@@ -228,6 +228,19 @@ static dtrain_status_t check(dt_device_t *base, const void *memory)
     return status;
 }
 
+static int is_devices(dt_device_t *base, const void *memory)
+{
+    dt_nccl_device_t *device = (dt_nccl_device_t *)base;
+    struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeUnregistered};
+    dt_nccl_visit_t visit;
+    if (dt_nccl_enter(device, &visit) != DTRAIN_OK)
+        return 0;
+    if (device->cuda->pointer_get_attributes(&attributes, memory) != cudaSuccess)
+        device->cuda->get_last_error();
+    dt_nccl_leave(device, &visit);
+    return attributes.type == cudaMemoryTypeDevice;
+}
+
 static dtrain_status_t pin(dt_device_t *base, void *memory, size_t bytes)
 {
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
@@ -351,6 +364,7 @@ static const dt_device_ops_t ops = {
     .allocate = dt_nccl_allocate,
     .deallocate = dt_nccl_deallocate,
     .check = check,
+    .is_devices = is_devices,
     .kind_of = dt_nccl_kind_of,
     .record = record,
     .wait = wait_for,
