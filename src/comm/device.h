@@ -126,6 +126,13 @@ typedef struct dt_device_ops {
      */
     dtrain_status_t (*connect)(dt_device_t *device, const dt_device_id_t *id, int rank, int size,
                                dt_backend_t **backend);
+    /*
+     * Ditto, out of a backend that there is: all of its ranks do so at the same place in the order
+     * of its collectives, those that are not to be in it with rank -1. Then nothing but `connected`
+     * and destroy may be called of what comes. *part NULL: this NCCL cannot, on any rank.
+     */
+    dtrain_status_t (*split)(dt_device_t *device, dt_backend_t *whole, int rank, int size,
+                             dt_backend_t **part);
     dtrain_status_t (*connected)(dt_device_t *device, dt_backend_t *backend);
 } dt_device_ops_t;
 

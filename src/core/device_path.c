@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "core/device_split.h"
 #include "core/staging.h"
 #include "core/through_host.h"
 
@@ -25,6 +26,7 @@ typedef struct offer {
 } offer_t;
 
 typedef enum step {
+    STEP_SPLIT = -1, /* to be waited for, where the world's backend is being split */
     STEP_HELLO = 0,
     STEP_OFFER = 1,
     STEP_BEGIN = 2,
@@ -46,13 +48,15 @@ struct dt_device_path {
     dt_gpu_t *gpu;
     dt_ranks_t ranks;
     const int *ranks_of;
-    dt_backend_t *backend; /* NULL: staged, or not agreed on yet */
+    dt_device_split_t *split; /* NULL: none */
+    dt_backend_t *backend;    /* NULL: staged, or not agreed on yet */
     dt_staging_pool_t pool;
     dtrain_status_t fault;
     char fault_text[DT_ERROR_MAX];
 };
 
-dt_device_path_t *dt_device_path_create(dt_gpu_t *gpu, dt_ranks_t ranks, const int *ranks_of)
+dt_device_path_t *dt_device_path_create(dt_gpu_t *gpu, dt_ranks_t ranks, const int *ranks_of,
+                                        dt_device_split_t *split)
 {
     dt_device_path_t *path = dt_calloc(1, sizeof *path);
     if (!path)
@@ -60,6 +64,7 @@ dt_device_path_t *dt_device_path_create(dt_gpu_t *gpu, dt_ranks_t ranks, const i
     path->gpu = gpu;
     path->ranks = ranks;
     path->ranks_of = ranks_of;
+    path->split = split;
     return path;
 }
 
@@ -278,6 +283,22 @@ static void conclude(dt_device_path_t *path)
                                         : "staged through host memory");
 }
 
+/* The outcome is the same on all ranks. */
+static void take_split(agreement_t *agreement, dt_stage_t *stage)
+{
+    dt_device_path_t *path = agreement->path;
+    if (!path->split->is_decided) {
+        *stage = DT_STAGE_WAIT;
+        return;
+    }
+    path->backend = path->split->backend;
+    path->split->backend = NULL;
+    if (path->backend)
+        *stage = DT_STAGE_NONE;
+    else
+        agreement->step = STEP_HELLO;
+}
+
 /* By now the other ranks wait inside NCCL for this one: an error here ends the world. */
 static dtrain_status_t await_connection(agreement_t *agreement, dt_stage_t *stage)
 {
@@ -297,7 +318,13 @@ static dtrain_status_t agreement_next(dt_staged_t *staged, dt_collective_t *coll
 {
     agreement_t *agreement = (agreement_t *)staged;
     *stage = DT_STAGE_MORE;
+    if (agreement->step == STEP_SPLIT)
+        take_split(agreement, stage);
+    if (*stage != DT_STAGE_MORE)
+        return DTRAIN_OK;
     switch (agreement->step) {
+    case STEP_SPLIT:
+        break;
     case STEP_HELLO:
         say_hello(agreement);
         exchange_hellos(agreement, collective);
@@ -339,6 +366,7 @@ dt_staged_t *dt_device_path_agree(dt_device_path_t *path)
     agreement->base.next = agreement_next;
     agreement->base.free = agreement_free;
     agreement->path = path;
+    agreement->step = path->split && path->split->is_asked ? STEP_SPLIT : STEP_HELLO;
     agreement->counts = dt_alloc(size * sizeof *agreement->counts);
     agreement->hellos = dt_calloc(size, sizeof *agreement->hellos);
     if (!agreement->counts || !agreement->hellos) {

@@ -5,7 +5,8 @@
  * Which of the two is agreed on when the first such tensor is due, in a few collectives of the
  * host's: all ranks tell their devices, and find alike that these can be connected, that they must
  * not (one GPU for two ranks, two versions of NCCL), or that NCCL is missing. A set's members do so
- * by themselves, so a set that has no tensor on a GPU costs nothing.
+ * by themselves, so a set that has no tensor on a GPU costs nothing; but what was found for the
+ * world, and connected, before a set is added holds for the set.
  */
 #ifndef DT_CORE_DEVICE_PATH_H
 #define DT_CORE_DEVICE_PATH_H
@@ -15,9 +16,12 @@
 #include "core/staged.h"
 
 typedef struct dt_device_path dt_device_path_t;
+typedef struct dt_device_split dt_device_split_t;
 
-/* `ranks_of`: the members' ranks in the world; borrowed, like the others. NULL: out of memory. */
-dt_device_path_t *dt_device_path_create(dt_gpu_t *gpu, dt_ranks_t ranks, const int *ranks_of);
+/* `ranks_of`: the members' ranks in the world; `split`: a backend that comes out of the world's
+ * (device_split.h), or NULL. Both are borrowed, like the others. NULL: out of memory. */
+dt_device_path_t *dt_device_path_create(dt_gpu_t *gpu, dt_ranks_t ranks, const int *ranks_of,
+                                        dt_device_split_t *split);
 
 /* Destroys the devices' backend; `clean` as in backend.h. */
 void dt_device_path_leave(dt_device_path_t *path, int clean);

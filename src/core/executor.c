@@ -195,7 +195,7 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_
     dtrain_status_t status = DTRAIN_OK;
     *is_ready = 1;
     *stage = DT_STAGE_NONE;
-    if (is_empty(executor, bucket))
+    if (!bucket->staged && is_empty(executor, bucket))
         return DTRAIN_OK;
     if (bucket->is_on_device && !bucket->staged)
         check_device(executor, bucket);
@@ -334,6 +334,7 @@ dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved)
 void dt_executor_leave(dt_executor_t *executor, int clean)
 {
     dt_device_path_leave(executor->device_path, clean);
+    dt_device_split_leave(&executor->split, clean);
 }
 
 int dt_executor_is_idle(const dt_executor_t *executor)

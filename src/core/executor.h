@@ -14,7 +14,7 @@
 #include "comm/backend.h"
 #include "core/coded.h"
 #include "core/collective.h"
-#include "core/device_path.h"
+#include "core/device_split.h"
 #include "core/fusion_buffer.h"
 #include "core/fusion_plan.h"
 #include "core/operation.h"
@@ -47,6 +47,7 @@ typedef struct dt_executor {
     const int *members; /* their ranks in the world; borrowed */
     dt_started_fn_t enqueued;
     dt_device_path_t *device_path; /* made when there is the first such tensor */
+    dt_device_split_t split;
 
     uint64_t sequence; /* of the next collective */
     dt_fusion_pool_t pool;
@@ -81,6 +82,15 @@ dtrain_status_t dt_executor_take(dt_executor_t *executor, dt_operation_t *operat
 /* Plans operations that all ranks agreed on, in the agreed order. OUT_OF_MEMORY: the world cannot
  * go on, since the other ranks start them. */
 dtrain_status_t dt_executor_add(dt_executor_t *executor, dt_operation_t *const *operations, int n);
+
+/*
+ * Of the world's: a set is added, by an operation that is agreed on here and not complete yet. Its
+ * members have executors for it, the others NULL. *is_taken 0: there is nothing to split, and so
+ * nothing to wait for; else the operation is done with when the backend of the world's devices has
+ * been. OUT_OF_MEMORY: as from dt_executor_add.
+ */
+dtrain_status_t dt_executor_split(dt_executor_t *executor, dt_operation_t *operation,
+                                  dt_executor_t *part, dt_ranks_t ranks, int *is_taken);
 
 /* Does what can be done now. *moved is set to 1 when something was started or finished. */
 dtrain_status_t dt_executor_progress(dt_executor_t *executor, int *moved);

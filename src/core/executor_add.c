@@ -118,12 +118,26 @@ static dtrain_status_t add_agreement(dt_executor_t *executor, dt_operation_t *co
     if (i == n || executor->device_path)
         return DTRAIN_OK;
     executor->device_path =
-        dt_device_path_create(executor->gpu, executor->ranks, executor->members);
+        dt_device_path_create(executor->gpu, executor->ranks, executor->members, &executor->split);
     dt_bucket_t *bucket = new_bucket(executor, executor->waiting_last);
     if (!bucket || !executor->device_path)
         return dt_executor_no_memory();
     bucket->is_agreement = 1;
     bucket->staged = dt_device_path_agree(executor->device_path);
+    return bucket->staged ? DTRAIN_OK : dt_executor_no_memory();
+}
+
+dtrain_status_t dt_executor_split(dt_executor_t *executor, dt_operation_t *operation,
+                                  dt_executor_t *part, dt_ranks_t ranks, int *is_taken)
+{
+    *is_taken = executor->device_path != NULL;
+    if (!*is_taken)
+        return DTRAIN_OK;
+    dt_bucket_t *bucket = new_bucket(executor, executor->waiting_last);
+    if (!bucket || put_in(bucket, operation))
+        return dt_executor_no_memory();
+    bucket->staged = dt_device_split_create(executor->gpu, executor->device_path, ranks,
+                                            part ? &part->split : NULL);
     return bucket->staged ? DTRAIN_OK : dt_executor_no_memory();
 }
 

@@ -281,18 +281,36 @@ dtrain_status_t dt_pset_agree(dt_pset_t *set, dt_operation_t *operation, dt_pset
     return DTRAIN_OK;
 }
 
+static void activate(dt_psets_t *psets, dt_pset_t *set)
+{
+    if (set->is_active)
+        return;
+    set->is_active = 1;
+    set->next_active = psets->active;
+    psets->active = set;
+}
+
 dtrain_status_t dt_psets_start(dt_psets_t *psets, dt_pset_t *touched)
 {
     dtrain_status_t status = DTRAIN_OK;
     for (dt_pset_t *set = touched; set && status == DTRAIN_OK; set = set->next_touched) {
         status = dt_executor_add(&set->executor, set->agreed, set->num_agreed);
         set->num_agreed = 0;
-        if (!set->is_active) {
-            set->is_active = 1;
-            set->next_active = psets->active;
-            psets->active = set;
-        }
+        activate(psets, set);
     }
+    return status;
+}
+
+dtrain_status_t dt_psets_split(dt_psets_t *psets, int32_t id, dt_operation_t *operation,
+                               int *is_taken)
+{
+    dt_pset_t *world = psets->sets[0], *set = dt_psets_find(psets, id);
+    dt_ranks_t ranks = {.rank = set->rank, .size = set->size};
+    dtrain_status_t status = dt_executor_split(
+        &world->executor, operation, set->rank >= 0 ? &set->executor : NULL, ranks, is_taken);
+    operation->is_agreed = *is_taken;
+    if (*is_taken)
+        activate(psets, world);
     return status;
 }
 

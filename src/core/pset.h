@@ -103,6 +103,10 @@ dtrain_status_t dt_pset_agree(dt_pset_t *set, dt_operation_t *operation, dt_pset
 /* Hands what was put together to the executors. */
 dtrain_status_t dt_psets_start(dt_psets_t *psets, dt_pset_t *touched);
 
+/* A set that was just added by an operation; see dt_executor_split. */
+dtrain_status_t dt_psets_split(dt_psets_t *psets, int32_t id, dt_operation_t *operation,
+                               int *is_taken);
+
 /* Of all sets' executors; see dt_executor_progress. */
 dtrain_status_t dt_psets_progress(dt_psets_t *psets, int *moved);
 int dt_psets_is_idle(const dt_psets_t *psets);

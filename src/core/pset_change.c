@@ -51,11 +51,24 @@ void dt_pset_change_define(const dt_operation_t *operation, dt_buffer_t *definit
     }
 }
 
-dtrain_status_t dt_pset_change_apply(dt_runtime_t *runtime, dt_operation_t *operation)
+static dtrain_status_t add(dt_runtime_t *runtime, dt_operation_t *operation, int *is_done)
 {
     const dt_pset_change_t *change = operation->change;
+    int is_taken = 0;
+    dtrain_status_t status =
+        dt_psets_add(&runtime->psets, change->ranks, change->num_ranks, &operation->result);
+    if (status == DTRAIN_OK)
+        status = dt_psets_split(&runtime->psets, operation->result, operation, &is_taken);
+    *is_done = !is_taken;
+    return status;
+}
+
+dtrain_status_t dt_pset_change_apply(dt_runtime_t *runtime, dt_operation_t *operation, int *is_done)
+{
+    const dt_pset_change_t *change = operation->change;
+    *is_done = 1;
     if (operation->signature.kind == DT_KIND_PSET_ADD)
-        return dt_psets_add(&runtime->psets, change->ranks, change->num_ranks, &operation->result);
+        return add(runtime, operation, is_done);
     dt_pset_t *set = dt_psets_find(&runtime->psets, change->closed);
     dt_intake_forget(&runtime->intake, set->id);
     if (runtime->negotiator)

@@ -27,9 +27,10 @@ dtrain_status_t dt_pset_change_describe(dt_runtime_t *runtime, const dt_submissi
  * compared, and equal texts are equal lists. */
 void dt_pset_change_define(const dt_operation_t *operation, dt_buffer_t *definition);
 
-/* With the baton, when all ranks agreed and there is room: changes the table. An error ends the
- * world. */
-dtrain_status_t dt_pset_change_apply(dt_runtime_t *runtime, dt_operation_t *operation);
+/* With the baton, when all ranks agreed and there is room: changes the table. *is_done 0: what is
+ * left to do is in the world's queue. An error ends the world. */
+dtrain_status_t dt_pset_change_apply(dt_runtime_t *runtime, dt_operation_t *operation,
+                                     int *is_done);
 
 /* Opens a set again that stays, and frees the change. Any thread that has the operation to itself.
  */

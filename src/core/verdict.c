@@ -148,6 +148,7 @@ static dtrain_status_t complete_agreed(dt_runtime_t *runtime, const dt_entry_t *
                                        dt_operation_t *operation)
 {
     dtrain_status_t status = DTRAIN_OK;
+    int is_done = 1;
     char text[128];
     if (operation->signature.kind == DT_KIND_JOIN) {
         operation->result = entry->signature.root;
@@ -157,9 +158,9 @@ static dtrain_status_t complete_agreed(dt_runtime_t *runtime, const dt_entry_t *
         dt_complete(runtime, operation, DTRAIN_ERR_UNSUPPORTED, text);
         return DTRAIN_OK;
     } else if (operation->change) {
-        status = dt_pset_change_apply(runtime, operation);
+        status = dt_pset_change_apply(runtime, operation, &is_done);
     }
-    if (status == DTRAIN_OK)
+    if (status == DTRAIN_OK && is_done)
         dt_complete(runtime, operation, DTRAIN_OK, NULL);
     return status;
 }

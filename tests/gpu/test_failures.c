@@ -63,6 +63,20 @@ static void test_ends(dtrain_status_t wanted, const char *text)
     CHECK(status == DTRAIN_OK || status == wanted);
 }
 
+/* A process set cannot be made out of the world, which ends by it, with one status on all ranks. */
+static void test_split_ends(dtrain_status_t wanted, const char *text)
+{
+    float *memory = device_new(4000);
+    dtrain_pset_t pset;
+    const int ranks[] = {0};
+    CHECK_OK(allreduce("before", memory, 1000));
+    CHECK_STATUS(dtrain_pset_add(ranks, 1, &pset), wanted);
+    CHECK_ERROR_HAS(text);
+    CHECK_STATUS(allreduce("afterwards", memory, 10), wanted);
+    dtrain_status_t status = dtrain_shutdown();
+    CHECK(status == DTRAIN_OK || status == wanted);
+}
+
 /* A rank is killed in the middle; the others hear of it. */
 static void test_kill(void)
 {
@@ -136,6 +150,12 @@ int main(int argc, char **argv)
         test_window_of_a_set(DTRAIN_ERR_COMMUNICATION, argv[2]);
     } else if (strcmp(name, "set_hangs") == 0) {
         test_window_of_a_set(DTRAIN_ERR_TIMEOUT, argv[2]);
+    } else if (strcmp(name, "split") == 0) {
+        test_split_ends(DTRAIN_ERR_COMMUNICATION, argv[2]);
+    } else if (strcmp(name, "split_hang") == 0) {
+        test_split_ends(DTRAIN_ERR_TIMEOUT, argv[2]);
+    } else if (strcmp(name, "split_kill") == 0) {
+        test_split_ends(DTRAIN_ERR_RANK_LOST, argv[2]);
     } else if (strcmp(name, "hang") == 0) {
         test_ends(DTRAIN_ERR_TIMEOUT, argv[2]);
     } else {

@@ -71,6 +71,7 @@ static const function_t functions[] = {
 
 /* NULL in the table where NCCL is too old to have it. */
 static const function_t newer_functions[] = {
+    {"ncclCommSplit", offsetof(dt_nccl_api_t, comm_split)},
     {"ncclCommRevoke", offsetof(dt_nccl_api_t, comm_revoke)},
     {"ncclCommRegister", offsetof(dt_nccl_api_t, comm_register)},
     {"ncclCommDeregister", offsetof(dt_nccl_api_t, comm_deregister)},

@@ -52,6 +52,7 @@ typedef struct dt_nccl_api {
     __typeof__(ncclCommGetAsyncError) *comm_get_async_error;
     __typeof__(ncclCommDestroy) *comm_destroy;
     __typeof__(ncclCommAbort) *comm_abort;
+    __typeof__(ncclCommSplit) *comm_split;                   /* from 2.18 on; NULL before */
     ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags); /* from 2.28.7 on; NULL before */
     /* From 2.19 on; NULL before. */
     ncclResult_t (*comm_register)(ncclComm_t comm, void *memory, size_t bytes, void **handle);

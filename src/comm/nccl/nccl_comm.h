@@ -9,6 +9,10 @@
 #include "comm/nccl/nccl_issuer.h"
 #include "comm/nccl/nccl_register.h"
 
+/* What ranks bring to the first collective, which has the least of each: what memory a rank can
+ * register (dt_nccl_level_t), and its number, as it is and negative. */
+#define DT_NCCL_PROBES 3
+
 #define DT_NCCL_BUFFERS_MAX 64 /* each is twice the one before */
 
 typedef struct dt_nccl_task dt_nccl_task_t;
@@ -26,11 +30,11 @@ struct dt_nccl_comm {
     dt_backend_t base;
     dt_nccl_device_t *device;
     dt_nccl_issuer_t issuer;
-    int rank, size;
+    int rank, size;  /* rank < 0: it only takes part in the making of one for others */
     ncclComm_t nccl; /* [issuer] until it is made */
     cudaStream_t stream;
     _Atomic int is_polled; /* calls may return before they are done */
-    int is_made;           /* and its first collective is in the stream */
+    int is_made;           /* the communicator is there */
     int is_failed;         /* good for destroy only */
     int has_ender;         /* a thread that ends it */
     int is_clean;          /* by destroying, not by aborting it */
@@ -44,18 +48,22 @@ struct dt_nccl_comm {
     dt_nccl_room_t aside;  /* [issuer] copies of what must not be used as registered; never is */
 
     /* Making it, and the collective by which it is checked. */
-    dt_nccl_job_t making;
+    dt_nccl_job_t making, probing;
     ncclUniqueId id;
-    void *probe; /* a page */
+    struct dt_nccl_comm *whole; /* out of which it is made, by whose issuer; NULL: not, or it is */
+    void *probe;                /* a page */
     dt_mark_t *probe_mark;
-    float level; /* what memory this rank can register (dt_nccl_level_t) */
+    float brought[DT_NCCL_PROBES]; /* what this rank brings to it */
     int has_level;
     int64_t begin_ns;
+    int has_warned;
 };
 
 dtrain_status_t dt_nccl_make_id(dt_device_t *base, dt_device_id_t *id);
 dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int rank, int size,
                                 dt_backend_t **backend);
+dtrain_status_t dt_nccl_split(dt_device_t *base, dt_backend_t *whole, int rank, int size,
+                              dt_backend_t **part);
 dtrain_status_t dt_nccl_connected(dt_device_t *base, dt_backend_t *backend);
 
 /* Of what a call to NCCL returned, in a job. */

@@ -381,6 +381,7 @@ static const dt_device_ops_t ops = {
     .copy = copy,
     .make_id = dt_nccl_make_id,
     .connect = dt_nccl_connect,
+    .split = dt_nccl_split,
     .connected = dt_nccl_connected,
 };
 

@@ -118,7 +118,8 @@ void dt_nccl_register_agree(dt_nccl_comm_t *comm, dt_nccl_level_t level)
     static const char *const uses[] = {"unregistered buffers", "registered buffers",
                                        "registered buffers and symmetric windows"};
     dt_log(DTRAIN_LOG_INFO, "nccl", "GPU %d: NCCL uses %s", comm->device->number, uses[level]);
-    if (level < (dt_nccl_level_t)comm->level) /* the buffer is registered anew when it is used */
+    /* The buffer is registered anew when it is used. */
+    if (level < (dt_nccl_level_t)comm->brought[0])
         dt_nccl_register_drop_all(comm);
     comm->book.level = level;
 }

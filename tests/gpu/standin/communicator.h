@@ -49,8 +49,9 @@ struct ncclComm {
     _Atomic int num_blocked; /* calls that do not return */
     _Atomic ncclResult_t async;
     _Atomic int polls_left;
-    int is_blocking;  /* config.blocking */
-    pthread_t helper; /* of init or split */
+    int is_blocking;        /* config.blocking */
+    _Atomic int is_revoked; /* good for an abort only */
+    pthread_t helper;       /* of init */
     int has_helper;
     _Atomic int is_entered;                /* a thread is within a call that only one may be in */
     int num_windows;                       /* that were ever made */
@@ -60,7 +61,8 @@ struct ncclComm {
         ncclComm_t parent;
         int color, key;
         ncclComm_t *result;
-    } split;
+    } split;                   /* what it is made of */
+    ncclResult_t split_result; /* of the last one of this */
 };
 
 /* Keeps the text for ncclGetLastError; returns `result`. */

@@ -154,66 +154,110 @@ STANDIN_API ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUnique
     return ncclCommInitRankConfig(comm, size, id, rank, &config);
 }
 
-/* All ranks of the parent meet, show what they want to be, and the first of each new communicator
- * brings its memory. */
-static void *run_split(void *argument)
+/* ---- Splitting ------------------------------------------------------------------------------ */
+
+#ifndef STANDIN_OLD_NCCL
+
+/* This rank's place among those of its color, and the first of them. */
+static int find_place(ncclComm_t comm, const candidate_t *all, int num_ranks, int own)
 {
-    ncclComm_t comm = argument;
-    ncclComm_t parent = comm->split.parent;
-    segment_t *shared = parent->segment;
-    candidate_t *all = shared->candidates;
-    candidate_t mine = {.color = comm->split.color,
-                        .key = comm->split.key,
-                        .pid = getpid(),
-                        .fd = segment_create()};
-    all[parent->rank] = mine;
-    if (segment_meet(shared->host_turns, parent->rank, parent->size, &comm->is_aborted))
-        comm->async = ncclInternalError;
-    int first = parent->rank;
-    for (int rank = 0; rank < parent->size; rank++) {
-        if (all[rank].color != mine.color)
+    int first = own;
+    for (int rank = 0; rank < num_ranks; rank++) {
+        if (all[rank].color != all[own].color)
             continue;
         comm->size++;
-        if (all[rank].key < mine.key || (all[rank].key == mine.key && rank < parent->rank))
+        if (all[rank].key < all[own].key || (all[rank].key == all[own].key && rank < own))
             comm->rank++;
         if (all[rank].key < all[first].key || (all[rank].key == all[first].key && rank < first))
             first = rank;
     }
-    if (comm->async == ncclSuccess && mine.color != NCCL_SPLIT_NOCOLOR) {
+    return first;
+}
+
+/* All ranks of the parent meet, show what they want to be, and the first of each new communicator
+ * brings its memory. What ends the parent ends this. */
+static ncclResult_t split(ncclComm_t comm)
+{
+    ncclComm_t parent = comm->split.parent;
+    segment_t *shared = parent->segment;
+    candidate_t *all = shared->candidates, mine = {.color = comm->split.color,
+                                                   .key = comm->split.key,
+                                                   .pid = getpid(),
+                                                   .fd = segment_create()};
+    ncclResult_t result = ncclSuccess;
+    all[parent->rank] = mine;
+    if (segment_meet(shared->host_turns, parent->rank, parent->size, &parent->is_aborted)) {
+        result = ncclInternalError;
+    } else if (mine.color != NCCL_SPLIT_NOCOLOR) {
+        int first = find_place(comm, all, parent->size, parent->rank);
         comm->segment = segment_map(all[first].pid, all[first].fd);
         if (!comm->segment)
-            comm->async = ncclSystemError;
+            result = ncclSystemError;
     }
     /* Nobody closes what another has not opened yet, nor begins the next split. */
-    if (segment_meet(shared->host_turns, parent->rank, parent->size, &comm->is_aborted))
-        comm->async = ncclInternalError;
+    if (segment_meet(shared->host_turns, parent->rank, parent->size, &parent->is_aborted))
+        result = ncclInternalError;
     close(mine.fd);
-    atomic_store(&comm->is_ready, 1);
-    atomic_fetch_sub(&parent->num_running, 1);
-    if (mine.color == NCCL_SPLIT_NOCOLOR)
+    return result;
+}
+
+/* The new communicator shows when it is there, and the parent is busy until then. */
+static void *run_split(void *argument)
+{
+    ncclComm_t comm = argument, parent = comm->split.parent;
+    ncclComm_t *to = comm->split.result;
+    ncclResult_t result = split(comm);
+    if (comm->split.color == NCCL_SPLIT_NOCOLOR || result != ncclSuccess) {
+        if (comm->segment)
+            segment_unmap(comm->segment);
         free(comm);
+    } else {
+        atomic_store(&comm->is_ready, 1);
+        *to = comm;
+    }
+    if (result != ncclSuccess && !parent->is_blocking)
+        parent->async = result;
+    parent->split_result = result;
+    atomic_store(&parent->is_ready, 1);
+    atomic_fetch_sub(&parent->num_blocked, 1);
     return NULL;
 }
 
 STANDIN_API ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *comm,
                                        ncclConfig_t *config)
 {
-    (void)config;
-    if (standin_fault("ncclCommSplit") != STANDIN_NONE)
+    standin_fault_t fault = standin_fault("ncclCommSplit");
+    pthread_t helper;
+    *comm = NULL;
+    if (fault == STANDIN_BLOCK) {
+        atomic_fetch_add(&parent->num_blocked, 1);
+        standin_wait_forever(&parent->is_aborted);
+        atomic_fetch_sub(&parent->num_blocked, 1);
+    }
+    if (fault != STANDIN_NONE)
         return standin_fail(ncclSystemError, "the stand-in was told to fail");
-    if (!atomic_load(&parent->is_ready) || atomic_load(&parent->num_running) > 0)
-        return standin_fail(ncclInvalidUsage, "the communicator is busy");
+    if (!atomic_load(&parent->is_ready) || parent->is_revoked)
+        return standin_fail(ncclInvalidUsage, "the communicator is busy, or revoked");
     ncclComm_t made = make_comm();
     if (!made)
         return ncclSystemError;
-    made->split = (struct split){.parent = parent, .color = color, .key = key};
-    atomic_fetch_add(&parent->num_running, 1);
-    *comm = color == NCCL_SPLIT_NOCOLOR ? NULL : made;
-    ncclResult_t result = begin(made, run_split);
-    if (color == NCCL_SPLIT_NOCOLOR)
-        pthread_detach(made->helper);
-    return result;
+    made->is_blocking =
+        standin_setting("NCCL_COMM_BLOCKING", config ? config->blocking : parent->is_blocking) != 0;
+    made->split = (struct split){.parent = parent, .color = color, .key = key, .result = comm};
+    atomic_store(&parent->is_ready, 0);
+    atomic_fetch_add(&parent->num_blocked, 1);
+    if (parent->is_blocking) {
+        run_split(made);
+        return parent->split_result;
+    }
+    parent->polls_left = (int)standin_setting("STANDIN_POLLS", 2);
+    if (pthread_create(&helper, NULL, run_split, made) != 0)
+        abort();
+    pthread_detach(helper);
+    return ncclInProgress;
 }
+
+#endif
 
 /* ---- The end -------------------------------------------------------------------------------- */
 
@@ -240,7 +284,10 @@ STANDIN_API ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
         pause();
     if (flags != 0)
         return standin_fail(ncclInvalidArgument, "there are no flags");
+    if (comm->is_revoked)
+        return standin_fail(ncclInvalidArgument, "it was revoked before");
     atomic_store(&comm->is_aborted, 1);
+    comm->is_revoked = 1;
     return ncclSuccess;
 }
 #endif

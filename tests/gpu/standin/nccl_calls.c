@@ -78,6 +78,8 @@ static ncclResult_t check(ncclComm_t comm, const char *name, standin_fault_t *fa
     }
     if (comm->async != ncclSuccess)
         return standin_fail(comm->async, "the communicator has failed");
+    if (comm->is_revoked)
+        return standin_fail(ncclInvalidUsage, "the communicator was revoked");
     if (!atomic_load(&comm->is_ready) || (depth == 0 && comm->num_postponed > 0))
         return standin_fail(ncclInvalidUsage, "a call while the one before is in progress");
     return ncclSuccess;
