@@ -430,6 +430,36 @@ static void test_gradient_sets(void)
     free_memory(own);
 }
 
+/* A rank that has joined stands in for a gradient set's bucket with memory that is no window. */
+static void test_gradient_set_and_join(void)
+{
+    dtrain_gradset_t *set = new_set("joined", NULL, ONE);
+    int last, wrong = 0;
+    check_steps(set, level);
+    counts_t before = count_now();
+    for (int i = 0; i < PARAMS && rank == 0; i++) {
+        void *gradient = NULL;
+        float values[7] = {1, 2, 3, 4, 5, 6, 7};
+        CHECK_OK(dtrain_gradset_buffer(set, i, &gradient));
+        device_write(gradient, values, sizeof values);
+        CHECK_OK(dtrain_gradset_ready(set, i, NULL));
+    }
+    if (rank == 0)
+        CHECK_OK(dtrain_gradset_wait(set));
+    CHECK_OK(dtrain_join(&last));
+    for (int i = 0; i < PARAMS && rank == 0; i++) {
+        void *gradient = NULL;
+        float values[7];
+        CHECK_OK(dtrain_gradset_buffer(set, i, &gradient));
+        device_read(values, gradient, sizeof values);
+        for (int e = 0; e < 7; e++)
+            wrong += values[e] != (float)(e + 1);
+    }
+    CHECK(wrong == 0);
+    check_only(before, size > 1 ? 0 : level);
+    CHECK_OK(dtrain_gradset_destroy(set));
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 typedef struct worker {
@@ -526,6 +556,7 @@ int main(int argc, char **argv)
     test_process_sets();
     test_join();
     test_gradient_sets();
+    test_gradient_set_and_join();
     test_threads();
     if (size == 2)
         test_packed();
