@@ -19,6 +19,7 @@ UNUSED = {
         "barrier join wait wait_all").split()},
     "dtrain_wait_any": "handles that are asked by poll: it would not hear Ctrl-C",
     "dtrain_broadcast_params": "broadcast_parameters, on process sets too",
+    "dtrain_cuda_broadcast_params": "the same",
     "dtrain_codec_destroy": "codecs that are kept",
     "dtrain_dtype_name": "the frameworks' names",
     "dtrain_op_name": "the enumeration Op",

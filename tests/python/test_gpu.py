@@ -111,6 +111,21 @@ class Reductions(unittest.TestCase):
         scaled = dtrain.allreduce(x, op=dtrain.Sum, prescale=2, postscale=0.5)
         np.testing.assert_array_equal(fetch(scaled), everyone.sum(0))
 
+    def test_what_only_the_host_can_do(self):
+        stream = new_stream()
+        x = GpuArray(of_rank(RANK, (1000,)), stream)
+        dtrain.allreduce(x, "fp16", dtrain.Sum, out=x, codec="fp16")
+        np.testing.assert_array_equal(fetch(x, stream), total(shape=(1000,)))
+        dtrain.check_equal({"x": x})
+        same = GpuArray(of_rank(0), stream)
+        dtrain.allreduce(same, "adasum", dtrain.Adasum, out=same)  # of equals: their average
+        np.testing.assert_allclose(fetch(same, stream), of_rank(0), rtol=1e-6)
+
+    @needs_two()
+    def test_difference_is_told_of(self):
+        with self.assertRaisesRegex(dtrain.Mismatch, "'x'"):
+            dtrain.check_equal({"x": GpuArray(of_rank(RANK))})
+
     def test_group(self):
         xs = [GpuArray(of_rank(RANK, (n,))) for n in (1, 10, 1000)]
         results = dtrain.grouped_allreduce(xs, "group", dtrain.Sum, outs=xs)

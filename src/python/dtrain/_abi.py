@@ -464,6 +464,7 @@ FUNCTIONS = {
     "dtrain_set_log_callback": (None, [LogFn, c_void_p]),
     "dtrain_stream_wait": (c_int, [c_uint64, c_void_p]),
     "dtrain_cuda_device": (c_int, [POINTER(c_int)]),
+    "dtrain_cuda_broadcast_params": (c_int, [POINTER(Param), c_int, c_int, c_void_p]),
     "dtrain_gradset_stream_wait": (c_int, [c_void_p, c_void_p]),
     "dtrain_optimizer_stream_step": (c_int, [c_void_p, c_double, c_void_p, POINTER(StepInfo)]),
 }

@@ -101,7 +101,7 @@ class _Numpy(Framework):
 
     def lent(self, address: int | None, shape: Sequence[int], like: DeviceArray,
              held: Held) -> DeviceArray:
-        return DeviceArray(address or 0, tuple(shape), like.dtype, held, like.stream)
+        return DeviceArray(address or 0, tuple(shape), like.dtype, held.lend(), like.stream)
 
     def leading(self, out: Any, shape: Sequence[int]) -> Any:
         if isinstance(out, np.ndarray):

@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import math
 import threading
+import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
 from dtrain import _abi, errors
@@ -32,6 +33,7 @@ _orphans: list[tuple[int, Any]] = []
 # By name, what a stream waits for, and the host has not: the name is in use until the GPU is done.
 _unfinished: dict[str, Handle] = {}
 _kept_until_shutdown: list[Any] = []
+_lent: weakref.WeakSet[Held] = weakref.WeakSet()
 _lock = threading.Lock()
 # Counts shutdowns: numbers of handles may be given out again in the next world.
 _world = 0
@@ -148,7 +150,7 @@ class Held:
     """The library's number of an operation, for its functions. It is given back when neither a
     Handle nor memory that the library provided for the result needs it any more."""
 
-    __slots__ = ("_as_parameter_", "keep", "_world")
+    __slots__ = ("_as_parameter_", "keep", "_world", "__weakref__")
 
     def __init__(self, number: int, keep: Any):
         self._as_parameter_ = number
@@ -158,6 +160,11 @@ class Held:
     def is_of_this_world(self) -> bool:
         """Whether the library still knows it."""
         return self._world == _world
+
+    def lend(self) -> Held:
+        """Notes that a result is memory of the library's, which it has until the shutdown."""
+        _lent.add(self)
+        return self
 
     def __del__(self) -> None:
         if (self._world == _world
@@ -373,7 +380,8 @@ def _make_room(names: Sequence[str]) -> None:
 
 
 def before_shutdown() -> None:
-    """Waits for what streams alone have waited for, so that it is done and given back."""
+    """Waits for what streams alone have waited for, and gives back what is not in flight: the
+    library names the rest in its log."""
     with _lock:
         handles = list(_unfinished.values())
         _unfinished.clear()
@@ -382,6 +390,9 @@ def before_shutdown() -> None:
             handle.wait()
         except errors.Error:
             pass  # the library has logged it, and nobody is left to be told
+    sweep_orphans()
+    for held in list(_lent):
+        lib.dtrain_release(held)
 
 
 def world_number() -> int:

@@ -29,7 +29,8 @@ class _Block:
         address = ctypes.c_void_p()
         errors.check(lib.dtrain_mem_alloc(address, nbytes, device))
         self.address = address.value
-        weakref.finalize(self, _free, self.address, _submit.world_number())
+        # At the interpreter's end it is the shutdown that frees: operations may be in flight.
+        weakref.finalize(self, _free, self.address, _submit.world_number()).atexit = False
 
 
 def _free(address: int, world: int) -> None:

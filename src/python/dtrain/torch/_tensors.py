@@ -86,7 +86,8 @@ class _Torch(Framework):
     def lent(self, address: int | None, shape: Sequence[int], like: torch.Tensor,
              held: Held) -> torch.Tensor:
         dtype = np.dtype(numpy_name(like.dtype))
-        return from_array(DeviceArray(address or 0, tuple(shape), dtype, held), like.dtype)
+        return from_array(DeviceArray(address or 0, tuple(shape), dtype, held.lend()),
+                          like.dtype)
 
 
 TORCH = _Torch()
