@@ -35,14 +35,15 @@
  *             what lies in memory of dtrain_mem_alloc (DTRAIN_DEVICE_CUDA), or of a gradient set,
  *             on all ranks. Where it does so on some only it costs a copy, so use one kind for a
  *             tensor.
- *   Blocking  dtrain_allreduce and the other calls that take no dtrain_tensor_t find out where
- * their vectors lie, once this rank's GPU is chosen: call dtrain_cuda_device first, on all ranks.
- * What lies on the GPU is used in the default stream, and done on return. Outputs   With `out` NULL
- * where dtrain.h allows that, the library provides memory of the GPU. dtrain_output tells of it
- * when the operation is done, or when dtrain_stream_wait has come back: what is put into that
- * stream then may use it. dtrain_release waits until the GPU has done all that it was given, and
- * frees it. In a callback it does not wait: the memory is freed by the next dtrain_release outside
- * of one, or by dtrain_shutdown. To allocate takes a GPU long: where time counts, bring `out`.
+ *   Blocking  dtrain_allreduce and other calls without a dtrain_tensor_t find out by themselves
+ *             where their vectors lie, once this rank's GPU is chosen: call dtrain_cuda_device
+ *             first, on all ranks. On a GPU they work in the default stream, and return when done.
+ *   Outputs   With `out` NULL where dtrain.h allows that, the library provides memory of the GPU.
+ *             dtrain_output tells of it when the operation is done, or when dtrain_stream_wait has
+ *             come back: what is put into that stream then may use it. dtrain_release waits until
+ *             the GPU has done all that it was given, and frees it. In a callback it does not wait:
+ *             the memory is freed by the next dtrain_release outside of one, or by dtrain_shutdown.
+ *             To allocate takes a GPU long: where time counts, bring `out`.
  *
  * Needs no header of CUDA: streams are void *.
  */
