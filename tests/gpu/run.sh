@@ -154,7 +154,7 @@ fi
 on_one_gpu=(env CUDA_VISIBLE_DEVICES=0 STANDIN_SAME_UUID=1)
 loopback=(NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_MAX_CTAS=4
     NCCL_MULTI_RANK_GPU_ENABLE=1)
-for name in operations outputs through_host registered training; do
+for name in neighbours operations outputs through_host registered sets training; do
     program=$build/tests/gpu/$name
     check "$name, one rank" 300 "${ranks[@]}" 1 "$program"
     check "$name, staged, two ranks on a GPU" 300 "${on_one_gpu[@]}" DTRAIN_GPU=staged \
@@ -179,15 +179,16 @@ if "$python" -c 'import numpy' 2>/dev/null; then
 else
     row 'Python' 'skipped: no numpy'
 fi
+# NCCL asks CUDA for what a machine may not have, and goes on without: calls that fail are no finding.
 for tool in memcheck racecheck; do
+    sanitize=(compute-sanitizer --tool "$tool" --error-exitcode 1)
+    [ "$tool" = memcheck ] && sanitize+=(--report-api-errors no)
     if [ -z "$standin" ] && command -v compute-sanitizer >/dev/null; then
         for name in operations outputs through_host registered training; do
-            check "compute-sanitizer, $tool, $name" 1800 compute-sanitizer --tool "$tool" \
-                --error-exitcode 1 "$build/tests/gpu/$name"
+            check "compute-sanitizer, $tool, $name" 1800 "${sanitize[@]}" "$build/tests/gpu/$name"
         done
         [ -x "$bin/mlp_cuda" ] && check "compute-sanitizer, $tool, mlp_cuda" 1800 \
-            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/mlp_cuda" --synthetic \
-            --layers 100,60,20,7 --steps 10 --precision bf16
+            "${sanitize[@]}" "$bin/mlp_cuda" --synthetic --layers 100,60,20,7 --steps 10 --precision bf16
     else
         row "compute-sanitizer, $tool" 'skipped: it is not installed'
     fi
