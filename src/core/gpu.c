@@ -118,13 +118,12 @@ dtrain_status_t dt_gpu_take(dt_gpu_t *gpu, const dtrain_tensor_t *tensor, dt_mar
                             dt_memory_t claim, dt_operation_t *operation)
 {
     dt_device_t *device;
-    const void *buffers[] = {operation->in, operation->out};
-    const void *hint = operation->in ? operation->in : operation->out;
-    dtrain_status_t status = dt_gpu_open(gpu, hint, &device);
-    for (int i = 0; i < 2 && status == DTRAIN_OK; i++) {
-        if (buffers[i] && operation->count > 0)
-            status = device->ops->check(device, buffers[i]);
-    }
+    const void *in = operation->in, *out = operation->out;
+    dtrain_status_t status = dt_gpu_open(gpu, in ? in : out, &device);
+    if (status == DTRAIN_OK && in && operation->count > 0)
+        status = device->ops->check(device, in);
+    if (status == DTRAIN_OK && out && out != in && operation->count > 0)
+        status = device->ops->check(device, out);
     if (status == DTRAIN_OK)
         operation->signature.memory = memory_of(device, operation, claim);
     if (status == DTRAIN_OK && ready)

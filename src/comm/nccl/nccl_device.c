@@ -216,10 +216,13 @@ static dtrain_status_t check_entered(dt_nccl_device_t *device, const void *memor
     return DTRAIN_OK;
 }
 
+/* CUDA need not be asked about memory of our own. */
 static dtrain_status_t check(dt_device_t *base, const void *memory)
 {
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
     dt_nccl_visit_t visit;
+    if (dt_nccl_kind_of(base, memory) != DT_MEMORY_ANY)
+        return DTRAIN_OK;
     dtrain_status_t status = dt_nccl_enter(device, &visit);
     if (status == DTRAIN_OK) {
         status = check_entered(device, memory);
