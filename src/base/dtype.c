@@ -44,3 +44,10 @@ const char *dt_op_name(dtrain_op_t op)
         return "adasum";
     return (unsigned)op < DT_OP_COUNT ? names[op] : "unknown";
 }
+
+const char *dt_device_name(int32_t device)
+{
+    if (device == DTRAIN_DEVICE_CPU)
+        return "host";
+    return device == DTRAIN_DEVICE_CUDA ? "GPU" : "unknown";
+}

@@ -1,4 +1,4 @@
-/* dtype.h - sizes and names of element types, reductions, and checks of both. */
+/* dtype.h - sizes and names of element types, reductions and devices, and checks of them. */
 #ifndef DT_BASE_DTYPE_H
 #define DT_BASE_DTYPE_H
 
@@ -12,6 +12,7 @@
 size_t dt_dtype_size(dtrain_dtype_t dtype); /* 0 when unknown */
 const char *dt_dtype_name(dtrain_dtype_t dtype);
 const char *dt_op_name(dtrain_op_t op);
+const char *dt_device_name(int32_t device); /* whose memory a tensor lies in */
 int dt_dtype_is_float(dtrain_dtype_t dtype);
 
 #endif

@@ -241,6 +241,11 @@ const char *dt_signature_difference(const dt_signature_t *a, const dt_signature_
         snprintf(b_value, cap, "%s", dt_op_name((dtrain_op_t)b->op));
         return "reduction";
     }
+    if (a->device != b->device) {
+        snprintf(a_value, cap, "%s", dt_device_name(a->device));
+        snprintf(b_value, cap, "%s", dt_device_name(b->device));
+        return "device";
+    }
     const struct {
         const char *what;
         double a, b;
@@ -248,7 +253,6 @@ const char *dt_signature_difference(const dt_signature_t *a, const dt_signature_
                    {"receiver", a->peer, b->peer},
                    {"prescale", a->prescale, b->prescale},
                    {"postscale", a->postscale, b->postscale},
-                   {"device", a->device, b->device},
                    {"process set", a->pset, b->pset}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i].a == numbers[i].b)

@@ -73,6 +73,13 @@ static int compare_factor(match_t *match, const char *field, double own, double 
     return say(match, "the set", field, a, b);
 }
 
+static int compare_device(match_t *match, int32_t own)
+{
+    int32_t other = (int32_t)dt_get_u32(&match->reader);
+    return own != other &&
+           say(match, "the set", "device", dt_device_name(own), dt_device_name(other));
+}
+
 static int compare_codec(match_t *match, const char *own)
 {
     size_t length;
@@ -93,7 +100,7 @@ static int compare_terms(match_t *match, const dt_grad_terms_t *terms)
                    dt_op_name((dtrain_op_t)op));
     if (compare_number(match, "the set", "fixed_order", terms->is_order_fixed,
                        dt_get_u32(reader)) ||
-        compare_number(match, "the set", "device", terms->device, dt_get_u32(reader)) ||
+        compare_device(match, terms->device) ||
         compare_factor(match, "prescale", terms->prescale, dt_get_f64(reader)) ||
         compare_factor(match, "postscale", terms->postscale, dt_get_f64(reader)))
         return 1;

@@ -462,6 +462,8 @@ static void test_refused(void)
     if (size > 1) {
         make_set(rank == 0, NULL, DTRAIN_ERR_MISMATCH);
         CHECK_ERROR_HAS("device is");
+        CHECK_ERROR_HAS("host on rank");
+        CHECK_ERROR_HAS("GPU on rank");
     }
     dtrain_codec_t *codec;
     dtrain_gradset_t *set = NULL;

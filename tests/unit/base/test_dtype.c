@@ -57,12 +57,22 @@ static void test_op_names_are_as_documented(void **state)
     assert_string_equal(dt_op_name((dtrain_op_t)-1), "unknown");
 }
 
+static void test_device_names_say_whose_memory_it_is(void **state)
+{
+    (void)state;
+    assert_string_equal(dt_device_name(DTRAIN_DEVICE_CPU), "host");
+    assert_string_equal(dt_device_name(DTRAIN_DEVICE_CUDA), "GPU");
+    assert_string_equal(dt_device_name(2), "unknown");
+    assert_string_equal(dt_device_name(-1), "unknown");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dtype_sizes_and_names_are_as_documented),
         cmocka_unit_test(test_dtype_unknown_numbers_have_no_size),
         cmocka_unit_test(test_op_names_are_as_documented),
+        cmocka_unit_test(test_device_names_say_whose_memory_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static const change_t changes[] = {
     {offsetof(dt_signature_t, dtype), 1, 0, DTRAIN_DTYPE_I64, "type", "float32", "int64"},
     {offsetof(dt_signature_t, ndim), 1, 0, 1, "shape", "[3, 5]", "[3]"},
     {offsetof(dt_signature_t, shape[1]), 8, 0, 6, "shape", "[3, 5]", "[3, 6]"},
-    {offsetof(dt_signature_t, device), 4, 0, 2, "device", "0", "2"},
+    {offsetof(dt_signature_t, device), 4, 0, DTRAIN_DEVICE_CUDA, "device", "host", "GPU"},
     {offsetof(dt_signature_t, root), 4, 0, 3, "root", "0", "3"},
     {offsetof(dt_signature_t, pset), 4, 0, 1, "process set", "0", "1"},
     {offsetof(dt_signature_t, prescale), 0, 0.1, 0, "prescale", "1", "0.10000000000000001"},
