@@ -27,6 +27,8 @@ DT_MOVE_KERNELS(bf16, move_scaled<__nv_bfloat16>)
 DT_MOVE_KERNELS(f32, move_scaled<float>)
 DT_MOVE_KERNELS(f64, move_scaled<double>)
 DT_MOVE_KERNELS(integers, move_integers)
+DT_MOVE_KERNELS(rounded_f16, move_rounded<__half>)
+DT_MOVE_KERNELS(rounded_bf16, move_rounded<__nv_bfloat16>)
 
 template <typename T> static __device__ __forceinline__ void squares(const dt_squares_t &args)
 {

@@ -38,7 +38,7 @@ typedef struct dt_move_head {
     uint32_t chunk;        /* elements */
     int32_t unpacks;       /* from the buffer to the tensors; 0: to the buffer */
     int32_t tensor_dtype;  /* dtrain_dtype_t */
-    int32_t buffer_dtype;  /* another one than tensor_dtype in dt_move_integers only */
+    int32_t buffer_dtype;  /* another one than tensor_dtype in integers and rounded_* only */
     int32_t element_bytes; /* dt_move_copy */
     int32_t scales;        /* 0: both factors are 1 */
     double divisor;        /* a value is divided by this, then multiplied */
@@ -88,12 +88,16 @@ typedef enum dt_kernel {
     DT_KERNEL_MOVE_F32_FEW,
     DT_KERNEL_MOVE_F64_FEW,
     DT_KERNEL_MOVE_INTEGERS_FEW,
+    DT_KERNEL_MOVE_ROUNDED_F16_FEW, /* float32, of 16 bits in the buffer */
+    DT_KERNEL_MOVE_ROUNDED_BF16_FEW,
     DT_KERNEL_MOVE_COPY_MANY,
     DT_KERNEL_MOVE_F16_MANY,
     DT_KERNEL_MOVE_BF16_MANY,
     DT_KERNEL_MOVE_F32_MANY,
     DT_KERNEL_MOVE_F64_MANY,
     DT_KERNEL_MOVE_INTEGERS_MANY,
+    DT_KERNEL_MOVE_ROUNDED_F16_MANY, /* float32, of 16 bits in the buffer */
+    DT_KERNEL_MOVE_ROUNDED_BF16_MANY,
     DT_KERNEL_UPDATE_F16, /* by the type of the gradients */
     DT_KERNEL_UPDATE_BF16,
     DT_KERNEL_UPDATE_F32,

@@ -195,6 +195,86 @@ DT_DEVICE void move_scaled(const ARGS &args, const place_t &place)
     move_all<scaled<T>>(args, sizeof(T), place);
 }
 
+/* ---- Rounding to 16 bits --------------------------------------------------------------------- */
+
+template <typename FROM, typename TO> DT_DEVICE TO convert(const dt_move_head_t &head, FROM from)
+{
+    const float divisor = (float)head.divisor, scale = (float)head.scale;
+    float value = arithmetic<FROM>::load(from);
+    if (divisor != 1)
+        value = divide(value, divisor);
+    return arithmetic<TO>::store(value * scale);
+}
+
+/* As many elements as a word of 16 bytes of float32 has. */
+#define DT_CONVERT_ELEMENTS 4
+
+template <typename FROM, typename TO, typename FROM_WORD>
+DT_DEVICE typename word<DT_CONVERT_ELEMENTS * sizeof(TO)>::type
+convert_word(const dt_move_head_t &head, const FROM_WORD &word_from)
+{
+    typename word<DT_CONVERT_ELEMENTS * sizeof(TO)>::type word_to;
+    FROM from[DT_CONVERT_ELEMENTS];
+    TO to[DT_CONVERT_ELEMENTS];
+    memcpy((void *)from, &word_from, sizeof from);
+#pragma unroll
+    for (int i = 0; i < DT_CONVERT_ELEMENTS; i++)
+        to[i] = convert<FROM, TO>(head, from[i]);
+    memcpy(&word_to, (const void *)to, sizeof to);
+    return word_to;
+}
+
+/* In words where both ends are aligned to theirs; returns the elements that are done. */
+template <typename FROM, typename TO>
+DT_DEVICE int64_t convert_words(const dt_move_head_t &head, const char *from, char *to,
+                                int64_t count, const place_t &place)
+{
+    typedef typename word<DT_CONVERT_ELEMENTS * sizeof(FROM)>::type from_t;
+    typedef typename word<DT_CONVERT_ELEMENTS * sizeof(TO)>::type to_t;
+    if ((uintptr_t)from % sizeof(from_t) != 0 || (uintptr_t)to % sizeof(to_t) != 0)
+        return 0;
+    const int64_t words = count / DT_CONVERT_ELEMENTS, step = place.num_threads;
+    const from_t *source = (const from_t *)from;
+    to_t *target = (to_t *)to;
+    int64_t i = place.thread;
+    for (; i + (DT_MOVE_LOADS - 1) * step < words; i += DT_MOVE_LOADS * step) {
+        from_t loaded[DT_MOVE_LOADS];
+#pragma unroll
+        for (int k = 0; k < DT_MOVE_LOADS; k++)
+            loaded[k] = load_once(source + i + k * step);
+#pragma unroll
+        for (int k = 0; k < DT_MOVE_LOADS; k++)
+            target[i + k * step] = convert_word<FROM, TO>(head, loaded[k]);
+    }
+    for (; i < words; i += step)
+        target[i] = convert_word<FROM, TO>(head, load_once(source + i));
+    return words * DT_CONVERT_ELEMENTS;
+}
+
+template <typename FROM, typename TO>
+DT_DEVICE void convert_span(const dt_move_head_t &head, const char *from, char *to, int64_t count,
+                            const place_t &place)
+{
+    int64_t i = convert_words<FROM, TO>(head, from, to, count, place) + place.thread;
+    for (; i < count; i += place.num_threads)
+        ((TO *)to)[i] = convert<FROM, TO>(head, load_once((const FROM *)from + i));
+}
+
+/* Tensors of float32, of T in the buffer. */
+template <typename T, typename ARGS>
+DT_DEVICE void move_rounded(const ARGS &args, const place_t &place)
+{
+    for (uint32_t i = place.block; i < args.head.num_chunks; i += place.num_blocks) {
+        const chunk_t chunk = chunk_at(args, i, sizeof(float), sizeof(T));
+        if (args.head.unpacks)
+            convert_span<T, float>(args.head, chunk.place, chunk.tensor, chunk.count, place);
+        else
+            convert_span<float, T>(args.head, chunk.tensor, chunk.place, chunk.count, place);
+        if (chunk.is_last && !args.head.unpacks)
+            clear_padding(chunk.place + chunk.count * sizeof(T), place);
+    }
+}
+
 /* ---- Integers -------------------------------------------------------------------------------- */
 
 /* dtrain_dtype_t, whose numbers never change; this file is no C. */

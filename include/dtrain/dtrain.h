@@ -995,7 +995,7 @@ typedef struct dtrain_gradset_desc {
      * sharded optimizer) a codec is UNSUPPORTED. */
     const dtrain_codec_t *codec;
     /* DTRAIN_DEVICE_CPU, or DTRAIN_DEVICE_CUDA for gradients, and parameters, in the memory of this
-     * rank's GPU (dtrain_cuda.h); then a codec is UNSUPPORTED. 0 for callers built before. */
+     * rank's GPU (dtrain_cuda.h). 0 for callers built before. */
     int32_t device;
     uint32_t reserved2; /* 0 */
 } dtrain_gradset_desc_t;

@@ -47,6 +47,9 @@ typedef struct dt_collective {
     dt_collective_kind_t kind;
     uint64_t sequence;        /* 0, 1, 2, … in the order of start, the same on all ranks */
     dt_reduction_t reduction; /* broadcast: only dtype counts */
+    /* On a device: F32 where the pieces are that, to be rounded to reduction.dtype on their way; 0:
+     * they are of that type. */
+    dtrain_dtype_t rounded_from;
     int root;                 /* BROADCAST, REDUCE */
     const dt_piece_t *pieces; /* lives until the task is freed */
     int num_pieces;           /* 1, unless the backend takes pieces; only for the first two kinds */

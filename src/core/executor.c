@@ -136,12 +136,16 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
     collective->pieces = bucket->pieces;
     collective->num_pieces = bucket->count;
     collective->copied = &bucket->copied;
+    int64_t count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);
     dtrain_dtype_t cast = dt_coded_cast(bucket->operations[0]);
+    if (cast && bucket->is_on_device)
+        collective->rounded_from = collective->reduction.dtype;
     if (cast) {
-        collective->count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);
+        collective->count = count;
         collective->reduction.dtype = cast;
-        return pack(executor, bucket, is_ready);
     }
+    if (cast && !bucket->is_on_device)
+        return pack(executor, bucket, is_ready);
     if (bucket->is_on_device && bucket->count == 1)
         collective->memory = bucket->operations[0]->memory;
     collective->ready = bucket->ready;
@@ -152,7 +156,7 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
         bucket->pieces[0].count = collective->count;
         return DTRAIN_OK;
     }
-    collective->count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);
+    collective->count = count;
     int takes_pieces = bucket->is_on_device || executor->backend->takes_pieces;
     return takes_pieces ? DTRAIN_OK : pack(executor, bucket, is_ready);
 }
@@ -201,7 +205,7 @@ static dtrain_status_t prepare(dt_executor_t *executor, dt_bucket_t *bucket, dt_
         check_device(executor, bucket);
     if (bucket->count == 0 && !bucket->staged)
         return DTRAIN_OK;
-    if (!bucket->staged && dt_executor_needs_stages(bucket))
+    if (!bucket->staged && dt_executor_needs_stages(executor, bucket))
         status = dt_executor_make_stages(executor, bucket);
     if (status != DTRAIN_OK)
         return status;

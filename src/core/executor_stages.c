@@ -5,11 +5,18 @@
 #include "core/rounded.h"
 #include "core/sparse.h"
 
-int dt_executor_needs_stages(const dt_bucket_t *bucket)
+/* A codec that only rounds is packing, which the devices' backend does too. */
+static int is_packing(const dt_executor_t *executor, const dt_bucket_t *bucket)
+{
+    return dt_coded_cast(bucket->operations[0]) &&
+           (!bucket->is_on_device || dt_device_path_backend(executor->device_path));
+}
+
+int dt_executor_needs_stages(const dt_executor_t *executor, const dt_bucket_t *bucket)
 {
     const dt_operation_t *operation = bucket->operations[0];
     return dt_is_adasum(operation) || operation->signature.kind == DT_KIND_SPARSE ||
-           (operation->signature.codec[0] && (bucket->is_on_device || !dt_coded_cast(operation)));
+           (operation->signature.codec[0] && !is_packing(executor, bucket));
 }
 
 /* What the host does. */

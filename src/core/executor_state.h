@@ -53,7 +53,7 @@ dtrain_status_t dt_executor_add_sized(dt_executor_t *executor, const dt_staged_t
 
 /* Whether a bucket takes several collectives, of which nobody else needs to know, or has to go
  * through the host's memory; and what carries it out, as its `staged`. */
-int dt_executor_needs_stages(const dt_bucket_t *bucket);
+int dt_executor_needs_stages(const dt_executor_t *executor, const dt_bucket_t *bucket);
 dtrain_status_t dt_executor_make_stages(dt_executor_t *executor, dt_bucket_t *bucket);
 
 void dt_executor_free_plan(dt_executor_t *executor);

@@ -1,5 +1,5 @@
-/* rounded.h - float32 tensors of a GPU that travel rounded to 16 bits, through host memory. Those
- * of the host are packed so by the executor; both have the same bits. */
+/* rounded.h - float32 tensors of a GPU that travel rounded to 16 bits, through host memory, where
+ * there is no NCCL. Those of the host are packed so by the executor; both have the same bits. */
 #ifndef DT_CORE_ROUNDED_H
 #define DT_CORE_ROUNDED_H
 

@@ -41,9 +41,6 @@ static dtrain_status_t check_device(const dtrain_gradset_desc_t *desc)
     if (device != DTRAIN_DEVICE_CPU && device != DTRAIN_DEVICE_CUDA)
         return dt_fail(DTRAIN_ERR_INVALID_ARGUMENT, "dtrain_gradset_desc_t: there is no device %d",
                        device);
-    if (device != DTRAIN_DEVICE_CPU && desc->codec)
-        return dt_fail(DTRAIN_ERR_UNSUPPORTED,
-                       "dtrain_gradset_desc_t: codecs are for host memory only");
     return DTRAIN_OK;
 }
 

@@ -12,7 +12,7 @@ REGISTERS_MAX = 64  # 65,536 / (4 * 256)
 # How many streaming loads, other loads and stores of 16 bytes a kernel has at least. A move, or a
 # sum of squares, has four loads under way at once; an update loads and stores parameters and up to
 # two arrays of state, and loads gradients, which are shorter words where they have 16 bits.
-WIDE = [(re.compile(r"dt_move_(copy|f16|bf16|f32|f64)_(few|many)$"), (4, 0, 4)),
+WIDE = [(re.compile(r"dt_move_((rounded_)?(f16|bf16)|copy|f32|f64)_(few|many)$"), (4, 0, 4)),
         (re.compile(r"dt_squares_(f16|bf16|f32|f64)$"), (4, 0, 0)),
         (re.compile(r"dt_update_(f32|f64)$"), (1, 4, 4)),
         (re.compile(r"dt_update_(f16|bf16)$"), (0, 4, 4))]

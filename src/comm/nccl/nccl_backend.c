@@ -20,6 +20,7 @@ struct dt_nccl_task {
     dt_nccl_job_t job;
     dt_nccl_comm_t *comm;
     dt_collective_t collective;
+    dtrain_dtype_t dtype; /* of the tensors */
     dt_nccl_wire_t wire;
     dt_nccl_place_t place; /* where it is not packed */
     int is_packed;         /* NCCL works on the communicator's buffer */
@@ -63,7 +64,7 @@ static int needs_buffer(const dt_nccl_task_t *task)
     const dt_collective_t *collective = &task->collective;
     if (!is_reduction(collective))
         return 0;
-    if (collective->num_pieces > 1 || task->wire.dtype != collective->reduction.dtype)
+    if (collective->num_pieces > 1 || task->wire.dtype != task->dtype)
         return 1;
     /* A factor is applied in the output; where there is none of that size, in the buffer. */
     return collective->kind != DT_ALLREDUCE && (task->wire.packs || task->wire.unpacks);
@@ -74,7 +75,7 @@ static dt_nccl_move_t make_move(const dt_nccl_task_t *task, void *buffer, int is
     const dt_nccl_wire_t *wire = &task->wire;
     return (dt_nccl_move_t){.buffer = buffer,
                             .unpacks = is_behind,
-                            .dtype = task->collective.reduction.dtype,
+                            .dtype = task->dtype,
                             .buffer_dtype = wire->dtype,
                             .divisor = is_behind ? wire->behind_divisor : wire->before_divisor,
                             .scale = is_behind ? wire->behind_scale : wire->before_scale};
@@ -326,6 +327,7 @@ static dtrain_status_t start(dt_backend_t *backend, const dt_collective_t *colle
     task->job.run = run;
     task->comm = comm;
     task->collective = *collective;
+    task->dtype = collective->rounded_from ? collective->rounded_from : collective->reduction.dtype;
     task->wire = dt_nccl_wire(&collective->reduction);
     dt_nccl_issuer_post(&comm->issuer, &task->job);
     *out = (dt_task_t *)task;

@@ -80,7 +80,7 @@ typedef struct dt_nccl_move {
     void *buffer;
     int unpacks;
     dtrain_dtype_t dtype;        /* of the tensors */
-    dtrain_dtype_t buffer_dtype; /* differs for integers only */
+    dtrain_dtype_t buffer_dtype; /* another integer; F16 or BF16 of F32; or the same */
     double divisor, scale;
 } dt_nccl_move_t;
 

@@ -13,6 +13,10 @@
 static dt_kernel_t choose_kernel(const dt_nccl_move_t *move)
 {
     int is_plain = move->divisor == 1 && move->scale == 1;
+    if (move->dtype == DTRAIN_DTYPE_F32 && move->buffer_dtype == DTRAIN_DTYPE_F16)
+        return DT_KERNEL_MOVE_ROUNDED_F16_FEW;
+    if (move->dtype == DTRAIN_DTYPE_F32 && move->buffer_dtype == DTRAIN_DTYPE_BF16)
+        return DT_KERNEL_MOVE_ROUNDED_BF16_FEW;
     if (move->dtype != move->buffer_dtype || (!dt_dtype_is_float(move->dtype) && !is_plain))
         return DT_KERNEL_MOVE_INTEGERS_FEW;
     if (is_plain)

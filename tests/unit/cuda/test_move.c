@@ -136,17 +136,24 @@ static char *place_of(const set_t *set, int i)
     return set->buffer + dt_move_bytes(set->items, i, set->buffer_element);
 }
 
-static void check_packed_bytes(const set_t *set)
+/* Zeros behind each tensor, and nothing behind the buffer. */
+static void check_padding(const set_t *set)
 {
     for (int i = 0; i < set->n; i++) {
-        size_t bytes = (size_t)(set->tensors[i].count * set->element);
-        const char *at = place_of(set, i);
-        assert_memory_equal(at, first_of(&set->tensors[i]), bytes);
+        size_t bytes = (size_t)(set->tensors[i].count * set->buffer_element);
         for (; bytes % DT_MOVE_ALIGNMENT != 0; bytes++)
-            assert_int_equal(at[bytes], 0);
+            assert_int_equal(place_of(set, i)[bytes], 0);
     }
     for (int k = 0; k < DT_MOVE_ALIGNMENT; k++)
         assert_int_equal((uint8_t)set->buffer[set->buffer_bytes + k], 0xa5);
+}
+
+static void check_packed_bytes(const set_t *set)
+{
+    for (int i = 0; i < set->n; i++)
+        assert_memory_equal(place_of(set, i), first_of(&set->tensors[i]),
+                            (size_t)(set->tensors[i].count * set->element));
+    check_padding(set);
 }
 
 static void test_move_copy_of_misaligned_tensors_is_exact_and_pads_with_zeros(void **unused)
@@ -286,6 +293,76 @@ static void test_move_scales_in_fp32_and_rounds_once(void **unused)
     }
 }
 
+/* ---- Rounding ------------------------------------------------------------------------------- */
+
+static const struct {
+    dtrain_dtype_t dtype;
+    dt_kernel_t kernel;
+} roundings[] = {{DTRAIN_DTYPE_F16, DT_KERNEL_MOVE_ROUNDED_F16_FEW},
+                 {DTRAIN_DTYPE_BF16, DT_KERNEL_MOVE_ROUNDED_BF16_FEW}};
+
+/* Values that both types hold roughly. */
+static void fill_floats(set_t *set)
+{
+    for (int i = 0; i < set->n; i++) {
+        for (int64_t k = 0; k < set->tensors[i].count; k++) {
+            float value = ((float)(next_random() % 20001) - 10000.0f) / 77.0f;
+            memcpy(first_of(&set->tensors[i]) + k * 4, &value, sizeof value);
+        }
+    }
+}
+
+static void test_move_floats_are_scaled_and_rounded_to_16_bits_once(void **unused)
+{
+    static set_t set;
+    (void)unused;
+    state = 5;
+    for (size_t t = 0; t < sizeof roundings / sizeof roundings[0]; t++) {
+        make_set(&set, 30, 4, 2);
+        fill_floats(&set);
+        dt_move_head_t head = make_head(&set, 0);
+        head.divisor = 3;
+        head.scale = 0.7;
+        move_few(&set, roundings[t].kernel, &head);
+        for (int i = 0; i < set.n; i++) {
+            for (int64_t k = 0; k < set.tensors[i].count; k++) {
+                char wanted[8];
+                double value = load(DTRAIN_DTYPE_F32, first_of(&set.tensors[i]) + k * 4);
+                store_scaled(roundings[t].dtype, wanted, value, 3, 0.7);
+                assert_memory_equal(place_of(&set, i) + k * 2, wanted, 2);
+            }
+        }
+        check_padding(&set);
+        free_set(&set);
+    }
+}
+
+static void test_move_16_bits_are_widened_and_scaled(void **unused)
+{
+    static set_t set;
+    (void)unused;
+    state = 6;
+    for (size_t t = 0; t < sizeof roundings / sizeof roundings[0]; t++) {
+        make_set(&set, 30, 4, 2);
+        fill_floats(&set);
+        dt_move_head_t head = make_head(&set, 0);
+        move_few(&set, roundings[t].kernel, &head);
+        head = make_head(&set, 1);
+        head.divisor = 3;
+        head.scale = 0.7;
+        move_few(&set, roundings[t].kernel, &head);
+        for (int i = 0; i < set.n; i++) {
+            for (int64_t k = 0; k < set.tensors[i].count; k++) {
+                char wanted[8];
+                double value = load(roundings[t].dtype, place_of(&set, i) + k * 2);
+                store_scaled(DTRAIN_DTYPE_F32, wanted, value, 3, 0.7);
+                assert_memory_equal(first_of(&set.tensors[i]) + k * 4, wanted, 4);
+            }
+        }
+        free_set(&set);
+    }
+}
+
 /* ---- Integers ------------------------------------------------------------------------------- */
 
 static void move_one(void *tensor, int element, dtrain_dtype_t dtype, int64_t count, void *buffer,
@@ -375,6 +452,8 @@ int main(void)
         cmocka_unit_test(test_move_nothing_takes_no_launch),
         cmocka_unit_test(test_move_bytes_beyond_the_address_are_refused),
         cmocka_unit_test(test_move_scales_in_fp32_and_rounds_once),
+        cmocka_unit_test(test_move_floats_are_scaled_and_rounded_to_16_bits_once),
+        cmocka_unit_test(test_move_16_bits_are_widened_and_scaled),
         cmocka_unit_test(test_move_integers_average_truncates_towards_zero),
         cmocka_unit_test(test_move_integers_scaled_beyond_the_type_saturate),
         cmocka_unit_test(test_move_booleans_become_zero_or_one),
