@@ -192,13 +192,11 @@ static dtrain_status_t fill_from_gpu(dt_operation_t *operation, const dt_submiss
     dt_submission_t copied = *submission;
     dtrain_tensor_t values = *tensor;
     void *host_indices = NULL, *host_values = NULL;
-    dtrain_status_t status = DTRAIN_OK;
     if (block_bytes(submission->nnz, row_bytes) < 0)
         return dt_fail(DTRAIN_ERR_OUT_OF_MEMORY, "out of memory for %zu rows", nnz);
-    if (nnz > 0)
-        status = dt_gpu_fetch(operation->gpu, tensor->stream, submission->indices,
-                              nnz * sizeof(int64_t), &host_indices);
-    if (status == DTRAIN_OK && nnz * row_bytes > 0)
+    dtrain_status_t status = dt_gpu_fetch(operation->gpu, tensor->stream, submission->indices,
+                                          nnz * sizeof(int64_t), &host_indices);
+    if (status == DTRAIN_OK)
         status =
             dt_gpu_fetch(operation->gpu, tensor->stream, tensor->in, nnz * row_bytes, &host_values);
     values.in = host_values;

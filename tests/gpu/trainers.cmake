@@ -15,7 +15,8 @@ function(dt_add_trainer_program name)
     add_executable(gpu_${name} test_${name}.c ${ARGN})
     set_target_properties(gpu_${name} PROPERTIES LINKER_LANGUAGE CXX
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} OUTPUT_NAME ${name})
-    target_include_directories(gpu_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(gpu_${name} PRIVATE
+        ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
     target_link_libraries(gpu_${name} PRIVATE
         mlp_kernels mlp_common dtrain_compiler CUDA::cublasLt PkgConfig::CMOCKA m)
     if(NOT TARGET standin_cublaslt)

@@ -73,7 +73,7 @@ dtrain_status_t dt_nccl_stream_create(dt_nccl_device_t *device, cudaStream_t *st
 dtrain_status_t dt_nccl_record(dt_nccl_device_t *device, cudaStream_t stream, dt_mark_t **out);
 dtrain_status_t dt_nccl_wait_all(dt_nccl_device_t *device, cudaStream_t stream,
                                  dt_mark_t *const *marks, int n);
-dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *mark);
+dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *base);
 
 /* Tensors into or out of memory of the device; several launches where they are many. */
 typedef struct dt_nccl_move {
