@@ -144,8 +144,6 @@ int main(int argc, char **argv)
         test_refused(argv[2]);
     } else if (strcmp(name, "ends") == 0) {
         test_ends(DTRAIN_ERR_COMMUNICATION, argv[2]);
-    } else if (strcmp(name, "out_of_memory") == 0) {
-        test_ends(DTRAIN_ERR_OUT_OF_MEMORY, argv[2]);
     } else if (strcmp(name, "set_ends") == 0) {
         test_window_of_a_set(DTRAIN_ERR_COMMUNICATION, argv[2]);
     } else if (strcmp(name, "set_hangs") == 0) {

@@ -5,6 +5,7 @@
  */
 #include <stddef.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -20,6 +21,10 @@
     "machines NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO tells more; DTRAIN_GPU=staged does without NCCL"
 
 #define PROBE_BYTES 4096
+
+/* Containers have 64 MiB by default, which a few ranks fill. */
+#define SHM_PATH "/dev/shm"
+#define SHM_MIB_LEAST 128
 
 dtrain_status_t dt_nccl_make_id(dt_device_t *base, dt_device_id_t *id)
 {
@@ -174,6 +179,21 @@ static dt_nccl_comm_t *create(dt_nccl_device_t *device, int rank, int size, dtra
     return NULL;
 }
 
+/* NCCL would say "unhandled system error", or nothing. */
+static void warn_of_small_shm(const dt_nccl_comm_t *comm)
+{
+    struct statvfs room;
+    if (comm->size == 1 || statvfs(SHM_PATH, &room) != 0)
+        return;
+    long long mib = (long long)((uint64_t)room.f_bavail * room.f_frsize >> 20);
+    if (mib < SHM_MIB_LEAST)
+        dt_log(DTRAIN_LOG_WARN, "nccl",
+               "GPU %d: " SHM_PATH
+               " has %lld MiB left, and NCCL puts buffers of ranks of one machine "
+               "there: give the container more (docker run --shm-size=1g)",
+               comm->device->number, mib);
+}
+
 dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int rank, int size,
                                 dt_backend_t **backend)
 {
@@ -182,6 +202,7 @@ dtrain_status_t dt_nccl_connect(dt_device_t *base, const dt_device_id_t *id, int
     if (!comm)
         return status;
     memcpy(&comm->id, id, sizeof comm->id);
+    warn_of_small_shm(comm);
     comm->making.run = make;
     dt_nccl_issuer_post(&comm->issuer, &comm->making);
     *backend = &comm->base;
