@@ -109,7 +109,8 @@ double model_input(const action_t *action, int rank, int64_t i)
     int64_t value = (int64_t)random_below(&seed, 5);
     if (action->dtype == DTRAIN_DTYPE_BOOL)
         return (double)(value & 1);
-    return (double)(action->dtype == DTRAIN_DTYPE_U8 ? value : value - 2);
+    int is_unsigned = action->dtype == DTRAIN_DTYPE_U8 || action->dtype == DTRAIN_DTYPE_U16;
+    return (double)(is_unsigned ? value : value - 2);
 }
 
 int64_t model_index(const action_t *action, int rank, int64_t i)
@@ -241,7 +242,8 @@ static int64_t sparse_sum(const program_t *program, const action_t *action, doub
     memset(out, 0, (size_t)count * sizeof *out);
     for (int m = 0; m < action->num_members; m++) {
         int rank = action->members[m];
-        double own[PROGRAM_SPARSE_ROWS * 200] = {0}; /* its repeated rows added up */
+        double own[PROGRAM_SPARSE_ROWS * PROGRAM_SPARSE_ROW_MAX] = {
+            0}; /* its repeated rows added up */
         if (has_joined(action, rank))
             continue;
         for (int64_t i = 0; i < action->rows[rank]; i++) {

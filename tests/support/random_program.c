@@ -13,6 +13,7 @@ uint64_t random_below(uint64_t *seed, uint64_t n)
 /* Where the program stands while it is drawn. */
 typedef struct draw {
     program_t *program;
+    const program_limits_t *limits;
     uint64_t seed;
     int exists[PROGRAM_SETS_MAX];
     unsigned joined[PROGRAM_SETS_MAX];
@@ -99,7 +100,11 @@ static void draw_reduction(draw_t *draw, action_t *action)
 /* The extents. A sparse tensor has PROGRAM_SPARSE_ROWS rows, of which ranks have some. */
 static void draw_shape(draw_t *draw, action_t *action)
 {
-    action->row = once_in(draw, 6) ? 200 : once_in(draw, 12) ? 0 : 1 + below(draw, 4);
+    action->row = once_in(draw, 6)    ? PROGRAM_SPARSE_ROW_MAX
+                  : once_in(draw, 12) ? 0
+                                      : 1 + below(draw, 4);
+    if (action->row == PROGRAM_SPARSE_ROW_MAX && action->kind != DT_KIND_SPARSE)
+        action->row = draw->limits->longer;
     int64_t same = below(draw, 9);
     for (int rank = 0; rank < PROGRAM_RANKS_MAX; rank++) {
         int differs = has_rows(action->kind) || action->kind == DT_KIND_SPARSE;
@@ -213,6 +218,8 @@ static void draw_action(draw_t *draw, action_t *action, int set, dt_kind_t kind)
     if (action->kind == DT_KIND_BARRIER)
         return;
     action->dtype = dtypes[below(draw, sizeof dtypes / sizeof dtypes[0])];
+    if (draw->limits->all_types && once_in(draw, 6))
+        action->dtype = once_in(draw, 2) ? DTRAIN_DTYPE_I8 : DTRAIN_DTYPE_U16;
     action->has_callback = once_in(draw, 5);
     action->in_place = once_in(draw, 3);
     action->has_room = once_in(draw, 2);
@@ -354,12 +361,12 @@ static int draw_change(draw_t *draw, round_t *round)
     return 1;
 }
 
-void program_make(program_t *program, uint64_t seed)
+void program_make(program_t *program, uint64_t seed, const program_limits_t *limits)
 {
-    draw_t draw = {.program = program, .seed = seed};
+    draw_t draw = {.program = program, .limits = limits, .seed = seed};
     memset(program, 0, sizeof *program);
     program->seed = seed;
-    program->size = 1 + below(&draw, PROGRAM_RANKS_MAX);
+    program->size = limits->size > 0 ? limits->size : 1 + below(&draw, PROGRAM_RANKS_MAX);
     static const int64_t thresholds[] = {0, 64, 4096, 64 << 20};
     program->fusion_threshold = thresholds[below(&draw, 4)];
     program->join_divisor = below(&draw, 2);

@@ -9,6 +9,7 @@
 #ifndef DT_TEST_RANDOM_PROGRAM_H
 #define DT_TEST_RANDOM_PROGRAM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/signature.h"
@@ -18,6 +19,7 @@
 #define PROGRAM_ACTIONS_MAX 14
 #define PROGRAM_SETS_MAX 4 /* with the world */
 #define PROGRAM_SPARSE_ROWS 12
+#define PROGRAM_SPARSE_ROW_MAX 200
 
 /* What one rank does otherwise than the others. */
 typedef enum slip {
@@ -86,7 +88,37 @@ typedef struct program {
 /* Numbers below `n` drawn from a seed. */
 uint64_t random_below(uint64_t *seed, uint64_t n);
 
-void program_make(program_t *program, uint64_t seed);
+/* What programs are drawn for. */
+typedef struct program_limits {
+    int size;       /* ranks; 0: drawn too */
+    int64_t longer; /* the length of a row that is not one of a few elements */
+    int all_types;  /* int8 and uint16, too */
+} program_limits_t;
+
+void program_make(program_t *program, uint64_t seed, const program_limits_t *limits);
+
+/* ---- A rank's part: random_part.c ------------------------------------------------------------ */
+
+/* The order in which a rank goes through a round's actions: any, but for barriers, which are
+ * matched by their order. */
+void part_draw_order(const round_t *round, uint64_t *seed, int *order);
+
+/* What the rank that slips says in place of the action. SLIP_REFUSED, SLIP_ABSENT and SLIP_ROOM
+ * change nothing here. */
+void part_slip(action_t *action);
+
+/* Whether the library may provide the output; whether it may be the input. */
+int part_may_be_provided(const action_t *action);
+int part_may_be_in_place(const action_t *action);
+
+/* Bytes for the longest input or output that an action has on any rank, and a row of one more. */
+size_t part_room(const action_t *action);
+
+/* Whether some rank does not submit what the others do. */
+int part_has_absent(const round_t *round);
+
+/* Ranks that may be told as the last to join a set, as bits. */
+unsigned part_may_be_last(const program_t *program, const round_t *round, int set);
 
 /* ---- The model ------------------------------------------------------------------------------- */
 

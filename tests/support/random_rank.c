@@ -108,71 +108,6 @@ static void count_call(uint64_t handle, dtrain_status_t status, void *user)
 /* ---- Submission -------------------------------------------------------------------------------
  */
 
-/* Another member than the root. */
-static int other_root(const action_t *action)
-{
-    for (int m = 0; m < action->num_members; m++) {
-        if (action->members[m] != action->root)
-            return action->members[m];
-    }
-    return action->root;
-}
-
-static void make_slip(const action_t *action, engine_op_t *op, int64_t *shape)
-{
-    switch (action->slip) {
-    case SLIP_DTYPE:
-        op->dtype = action->dtype == DTRAIN_DTYPE_F32 ? DTRAIN_DTYPE_I32 : DTRAIN_DTYPE_F32;
-        break;
-    case SLIP_SHAPE:
-        shape[1]++;
-        break;
-    case SLIP_OP:
-        op->op = action->op == DTRAIN_OP_SUM ? DTRAIN_OP_MAX : DTRAIN_OP_SUM;
-        if (action->kind == DT_KIND_SPARSE)
-            op->op = action->op == DTRAIN_OP_SUM ? DTRAIN_OP_AVERAGE : DTRAIN_OP_SUM;
-        break;
-    case SLIP_SCALE:
-        op->postscale *= 2;
-        break;
-    case SLIP_ROOT:
-        op->root = other_root(action);
-        break;
-    case SLIP_KIND:
-        op->kind = action->kind == DT_KIND_ALLREDUCE ? DT_KIND_BROADCAST : DT_KIND_ALLREDUCE;
-        op->codec = NULL;
-        break;
-    case SLIP_CODEC:
-        op->codec = NULL;
-        break;
-    case SLIP_REFUSED:
-        op->timeout_ms = -5;
-        break;
-    case SLIP_ROOM:
-        op->out_bytes = 1;
-        break;
-    default:
-        break;
-    }
-}
-
-/* Whether the library may provide the output. */
-static int may_be_provided(dt_kind_t kind)
-{
-    return dt_kind_traits((uint8_t)kind)->deals_rows && kind != DT_KIND_SPARSE;
-}
-
-static int may_be_in_place(dt_kind_t kind)
-{
-    return kind == DT_KIND_ALLREDUCE || kind == DT_KIND_REDUCE || kind == DT_KIND_BROADCAST;
-}
-
-/* Room for the largest input and output that an action of the program has, and one row more. */
-static size_t room_of(const action_t *action)
-{
-    return (size_t)(6 * PROGRAM_RANKS_MAX + PROGRAM_SPARSE_ROWS) * (size_t)(action->row + 1) * 8;
-}
-
 /* What this rank says of action `i`. */
 static engine_op_t describe(rank_t *rank, const action_t *action, int i, int64_t *shape)
 {
@@ -180,18 +115,17 @@ static engine_op_t describe(rank_t *rank, const action_t *action, int i, int64_t
     int64_t rows = action->rows[me];
     shape[0] = action->kind == DT_KIND_SPARSE ? PROGRAM_SPARSE_ROWS : rows;
     shape[1] = action->row;
-    void *in = engine_buffer(rank->self, room_of(action)), *out = in;
+    void *in = engine_buffer(rank->self, part_room(action)), *out = in;
     for (int64_t e = 0; e < rows * action->row; e++)
         put(in, action->dtype, e, model_input(action, me, e));
-    if (!action->in_place || !may_be_in_place(action->kind) || action->slip == SLIP_KIND)
-        out = engine_buffer(rank->self, room_of(action));
-    if ((!action->has_room && may_be_provided(action->kind) && action->slip == SLIP_NONE) ||
+    if (!action->in_place || !part_may_be_in_place(action))
+        out = engine_buffer(rank->self, part_room(action));
+    if ((!action->has_room && part_may_be_provided(action) && action->slip == SLIP_NONE) ||
         action->kind == DT_KIND_SPARSE)
-        out = action->slip == SLIP_KIND ? out : NULL;
+        out = NULL;
     submitted_t *submitted = &rank->submitted[i];
     submitted->out = out;
-    engine_op_t op = {.name = action->name,
-                      .kind = action->kind,
+    engine_op_t op = {.kind = action->kind,
                       .in = in,
                       .out = out,
                       .shape = shape,
@@ -203,7 +137,7 @@ static engine_op_t describe(rank_t *rank, const action_t *action, int i, int64_t
                       .root = action->root,
                       .pset = rank->ids[action->set],
                       .priority = action->priority,
-                      .out_bytes = out ? (int64_t)room_of(action) : 0};
+                      .out_bytes = out ? (int64_t)part_room(action) : 0};
     if (action->kind == DT_KIND_TRANSFER) {
         op.is_receiver = me == action->peer;
         op.root = op.is_receiver ? action->root : action->peer;
@@ -240,10 +174,17 @@ static void add_rows(rank_t *rank, const action_t *action, int i, engine_op_t *o
 static void complete_op(rank_t *rank, const action_t *action, int i, engine_op_t *op,
                         int64_t *shape)
 {
-    *op = describe(rank, action, i, shape);
+    action_t said = *action;
+    int slips = action->slip_rank == rank->self->rank;
+    if (slips)
+        part_slip(&said);
+    *op = describe(rank, &said, i, shape);
+    op->name = action->name;
     add_rows(rank, action, i, op);
-    if (action->slip_rank == rank->self->rank)
-        make_slip(action, op, shape);
+    if (slips && action->slip == SLIP_REFUSED)
+        op->timeout_ms = -5;
+    if (slips && action->slip == SLIP_ROOM)
+        op->out_bytes = 1;
 }
 
 static void submit_alone(rank_t *rank, const action_t *action, int i)
@@ -308,7 +249,7 @@ static void check_data(rank_t *rank, int r, const action_t *action, int i)
         check_sparse(rank, r, action, submitted->handle, count);
         return;
     }
-    if (may_be_provided(action->kind)) {
+    if (part_may_be_provided(action)) {
         int ndim = 0;
         if (dt_runtime_output(rank->self->runtime, submitted->handle, &out, shape, &ndim) !=
                 DTRAIN_OK ||
@@ -352,38 +293,12 @@ static void check_result(rank_t *rank, int r, const round_t *round, int i)
 /* ---- Rounds -----------------------------------------------------------------------------------
  */
 
-/* Numbers 0 to n - 1 in this rank's own order. */
-static void shuffle(rank_t *rank, int *order, int n)
-{
-    for (int i = 0; i < n; i++) {
-        int j = (int)random_below(&rank->seed, (uint64_t)i + 1);
-        order[i] = order[j];
-        order[j] = i;
-    }
-}
-
-/* Barriers of a set are matched by their order; all else by name. */
-static void sort_barriers(const round_t *round, int *order)
-{
-    for (int i = 0; i < round->num_actions; i++) {
-        for (int j = i + 1; j < round->num_actions; j++) {
-            const action_t *a = &round->actions[order[i]], *b = &round->actions[order[j]];
-            if (a->kind == DT_KIND_BARRIER && b->kind == DT_KIND_BARRIER && order[i] > order[j]) {
-                int later = order[i];
-                order[i] = order[j];
-                order[j] = later;
-            }
-        }
-    }
-}
-
 static void do_operations(rank_t *rank, int r)
 {
     const round_t *round = &rank->program->rounds[r];
     int me = rank->self->rank, order[PROGRAM_ACTIONS_MAX];
     memset(rank->submitted, 0, sizeof rank->submitted);
-    shuffle(rank, order, round->num_actions);
-    sort_barriers(round, order);
+    part_draw_order(round, &rank->seed, order);
     for (int k = 0; k < round->num_actions; k++) {
         int i = order[k];
         const action_t *action = &round->actions[i];
@@ -396,26 +311,11 @@ static void do_operations(rank_t *rank, int r)
         if (random_below(&rank->seed, 4) == 0 && rank->submitted[i].handle)
             (void)dt_runtime_wait(rank->self->runtime, rank->submitted[i].handle, 0);
     }
-    shuffle(rank, order, round->num_actions);
+    part_draw_order(round, &rank->seed, order);
     for (int k = 0; k < round->num_actions; k++) {
         if (model_submits(&round->actions[order[k]], me))
             check_result(rank, r, round, order[k]);
     }
-}
-
-/* Ranks that may be told as the last to join: those of this round where an operation of it has
- * waited for those who joined in an earlier one. */
-static unsigned may_be_last(const program_t *program, const round_t *round, int set)
-{
-    unsigned ranks = 0;
-    for (int i = 0; i < round->num_actions; i++) {
-        const action_t *action = &round->actions[i];
-        if (action->set == set && action->kind != DT_KIND_TRANSFER && action->slip != SLIP_ABSENT)
-            return round->joining[set];
-    }
-    for (int i = 0; i < program->num_members[set]; i++)
-        ranks |= 1u << program->members[set][i];
-    return ranks;
 }
 
 static void check_join(rank_t *rank, int r, int set)
@@ -425,7 +325,7 @@ static void check_join(rank_t *rank, int r, int set)
     ENGINE_OK(rank->self, dt_runtime_wait(rank->self->runtime, rank->joins[set], -1));
     ENGINE_OK(rank->self,
               dt_runtime_result(rank->self->runtime, rank->joins[set], DT_KIND_JOIN, &last));
-    if (last < 0 || !(may_be_last(rank->program, round, set) >> last & 1)) {
+    if (last < 0 || !(part_may_be_last(rank->program, round, set) >> last & 1)) {
         char text[100];
         snprintf(text, sizeof text, "seed %llu, round %d: rank %d is told as the last of set %d",
                  (unsigned long long)rank->program->seed, r, last, set);
@@ -473,14 +373,6 @@ static void do_change(rank_t *rank, const round_t *round)
                  status == DTRAIN_ERR_MISMATCH || status == DTRAIN_ERR_INVALID_ARGUMENT);
 }
 
-static int has_absent(const round_t *round)
-{
-    int has = 0;
-    for (int i = 0; i < round->num_actions; i++)
-        has |= round->actions[i].slip == SLIP_ABSENT;
-    return has;
-}
-
 void random_rank_run(engine_rank_t *self)
 {
     rank_t *rank = engine_buffer(self, sizeof *rank);
@@ -494,7 +386,7 @@ void random_rank_run(engine_rank_t *self)
         }
         do_operations(rank, r);
         /* Were the absent rank to join while others still wait, their operation would go on. */
-        if (has_absent(&rank->program->rounds[r]))
+        if (part_has_absent(&rank->program->rounds[r]))
             engine_meet(self);
         do_joins(rank, r);
     }

@@ -58,7 +58,8 @@ static void on_hang(int signal)
 static void run_seed(uint64_t seed)
 {
     static program_t program;
-    program_make(&program, seed);
+    static const program_limits_t limits = {.longer = 200};
+    program_make(&program, seed, &limits);
     dt_config_t config = engine_config();
     config.fusion_threshold = program.fusion_threshold;
     config.join_divisor = program.join_divisor;
