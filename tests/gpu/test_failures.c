@@ -16,6 +16,9 @@
 
 static const char *survivors; /* the file; NULL: this rank's checks have failed */
 
+/* How every operation is done. */
+static dtrain_options_t options = {.struct_size = sizeof options};
+
 static void say_survived(void)
 {
     int fd = survivors ? open(survivors, O_WRONLY | O_APPEND) : -1;
@@ -27,7 +30,7 @@ static dtrain_status_t allreduce(const char *name, float *memory, int64_t count)
 {
     dtrain_handle_t handle = 0;
     dtrain_tensor_t tensor = device_tensor(name, memory, memory, &count, DTRAIN_DTYPE_F32);
-    dtrain_status_t status = dtrain_allreduce_async(&tensor, NULL, &handle);
+    dtrain_status_t status = dtrain_allreduce_async(&tensor, &options, &handle);
     return status == DTRAIN_OK ? check_finish(handle) : status;
 }
 
@@ -77,6 +80,18 @@ static void test_split_ends(dtrain_status_t wanted, const char *text)
     CHECK(status == DTRAIN_OK || status == wanted);
 }
 
+/* What the host does, on a copy that never comes, or never goes back. */
+static void test_host_work_ends(const char *text)
+{
+    dtrain_codec_t *codec = NULL;
+    if (strcmp(text, "adasum") == 0)
+        options.op = DTRAIN_OP_ADASUM;
+    else if (CHECK_OK(dtrain_codec_create(text, &codec)))
+        options.codec = codec;
+    test_ends(DTRAIN_ERR_TIMEOUT, "did not finish");
+    dtrain_codec_destroy(codec);
+}
+
 /* A rank is killed in the middle; the others hear of it. */
 static void test_kill(void)
 {
@@ -113,7 +128,7 @@ static void test_stream_after_failure(void)
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     dtrain_tensor_t tensor = device_tensor("streamed", memory, memory, &count, DTRAIN_DTYPE_F32);
     tensor.stream = stream;
-    dtrain_options_t options = {.struct_size = sizeof options, .timeout_ms = 1500};
+    options.timeout_ms = 1500;
     CHECK_OK(dtrain_allreduce_async(&tensor, &options, &handle));
     CHECK_OK(dtrain_stream_wait(handle, stream));
     CHECK_STATUS(check_finish(handle), DTRAIN_ERR_TIMEOUT);
@@ -154,6 +169,8 @@ int main(int argc, char **argv)
         test_split_ends(DTRAIN_ERR_TIMEOUT, argv[2]);
     } else if (strcmp(name, "split_kill") == 0) {
         test_split_ends(DTRAIN_ERR_RANK_LOST, argv[2]);
+    } else if (strcmp(name, "host_hang") == 0) {
+        test_host_work_ends(argv[2]);
     } else if (strcmp(name, "hang") == 0) {
         test_ends(DTRAIN_ERR_TIMEOUT, argv[2]);
     } else {

@@ -161,7 +161,8 @@ void dt_nccl_comm_destroy(dt_nccl_comm_t *comm, int clean)
     begin_end(comm, clean && !comm->is_failed);
     if (!has_ended(comm))
         device->is_stuck = 1;
-    if (!device->is_stuck)
+    /* What has failed may leave copies behind that never end. */
+    if (comm->is_clean ? !device->is_stuck : !dt_nccl_is_stuck(device))
         free_parts(comm);
     if (is_entered)
         dt_nccl_leave(device, &visit);

@@ -258,9 +258,7 @@ static dtrain_status_t pin(dt_device_t *base, void *memory, size_t bytes)
     return status;
 }
 
-/* Whether copies of ours do not come to an end, which is looked at when all is to be given back:
- * that would wait for them without end. */
-static int is_stuck(dt_nccl_device_t *device)
+int dt_nccl_is_stuck(dt_nccl_device_t *device)
 {
     const struct timespec nap = {.tv_nsec = DT_NS_PER_MS / 10};
     int64_t deadline_ns = dt_now_ns() + STUCK_NS;
@@ -283,7 +281,7 @@ static int unpin(dt_device_t *base, void *memory)
     int failed = -1;
     if (dt_nccl_enter(device, &visit) != DTRAIN_OK)
         return -1;
-    if (!is_stuck(device)) {
+    if (!dt_nccl_is_stuck(device)) {
         device->cuda->host_unregister(memory);
         failed = 0;
     }
@@ -333,7 +331,7 @@ static void destroy(dt_device_t *base)
     dt_nccl_device_t *device = (dt_nccl_device_t *)base;
     dt_nccl_visit_t visit = {0};
     int is_entered = dt_nccl_enter(device, &visit) == DTRAIN_OK;
-    if (is_stuck(device)) {
+    if (dt_nccl_is_stuck(device)) {
         dt_log(DTRAIN_LOG_WARN, "nccl", "GPU %d does not come to an end: its memory is left",
                device->number);
         if (is_entered)

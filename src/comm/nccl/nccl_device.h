@@ -75,6 +75,10 @@ dtrain_status_t dt_nccl_wait_all(dt_nccl_device_t *device, cudaStream_t stream,
                                  dt_mark_t *const *marks, int n);
 dtrain_status_t dt_nccl_reached(dt_nccl_device_t *device, dt_mark_t *base);
 
+/* Whether copies of ours do not come to an end within a second, which is looked at before all is
+ * given back: that would wait for them without end. With the device entered and the baton. */
+int dt_nccl_is_stuck(dt_nccl_device_t *device);
+
 /* Tensors into or out of memory of the device; several launches where they are many. */
 typedef struct dt_nccl_move {
     void *buffer;
