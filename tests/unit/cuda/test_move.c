@@ -222,6 +222,24 @@ static void test_move_bytes_beyond_the_address_are_refused(void **unused)
     assert_int_equal(dt_move_bytes(items, 2, 4), 512 + 128);
 }
 
+static void test_move_counts_of_more_than_32_bits_are_laid_out_in_full(void **unused)
+{
+    const int64_t count = (int64_t)3 << 31, bytes = 8 * count;
+    const dt_move_item_t items[2] = {{.count = count}, {.count = 5}};
+    dt_move_head_t head = {.divisor = 1};
+    dt_move_entry_t entries[2];
+    int next = 0;
+    uint32_t place = 0;
+    (void)unused;
+    assert_true(dt_move_bytes(items, 2, 8) == bytes + DT_MOVE_ALIGNMENT);
+    assert_int_equal(dt_move_fill(&head, entries, 2, 8, items, 2, &next, &place), 2);
+    assert_true(entries[0].count == count);
+    assert_true(entries[1].place == bytes / DT_MOVE_ALIGNMENT);
+    assert_true(entries[1].first_chunk == bytes / DT_MOVE_CHUNK_BYTES);
+    assert_true(head.num_chunks == entries[1].first_chunk + 1);
+    assert_true(place == entries[1].place + 1);
+}
+
 /* ---- Scales --------------------------------------------------------------------------------- */
 
 static double load(dtrain_dtype_t dtype, const char *from)
@@ -451,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_move_thousands_of_tensors_take_few_launches),
         cmocka_unit_test(test_move_nothing_takes_no_launch),
         cmocka_unit_test(test_move_bytes_beyond_the_address_are_refused),
+        cmocka_unit_test(test_move_counts_of_more_than_32_bits_are_laid_out_in_full),
         cmocka_unit_test(test_move_scales_in_fp32_and_rounds_once),
         cmocka_unit_test(test_move_floats_are_scaled_and_rounded_to_16_bits_once),
         cmocka_unit_test(test_move_16_bits_are_widened_and_scaled),
