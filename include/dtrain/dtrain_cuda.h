@@ -29,9 +29,10 @@
  *             through host memory (setting gpu) it holds in full.
  *   Host      Adasum, sparse tensors and codecs are the host's work, with the host's bits: tensors
  *             are copied to pinned memory and back, with or without NCCL; only the codecs fp16 and
- *             bf16 go over NCCL, where it is there. They can be waited for in a stream like all
- *             others. A sparse allreduce takes its rows in the call, and so waits there for its
- *             stream; its output, indices too, lies on the GPU.
+ *             bf16 go over NCCL, where it is there, and then the sum is divided and scaled in fp32
+ *             and not rounded again. They can be waited for in a stream like all others. A sparse
+ *             allreduce takes its rows in the call, and so waits there for its stream; its output,
+ *             indices too, lies on the GPU.
  *   Memory    A tensor may lie in any memory of the GPU. NCCL works without copies of its own on
  *             what lies in memory of dtrain_mem_alloc (DTRAIN_DEVICE_CUDA), or of a gradient set,
  *             on all ranks. Where it does so on some only it costs a copy, so use one kind for a
