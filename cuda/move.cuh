@@ -14,8 +14,9 @@
 
 struct keep {
     typedef unsigned char element;
-    template <typename WORD> DT_DEVICE void apply(const dt_move_head_t &, WORD &)
+    template <typename TO> DT_DEVICE TO turn(const dt_move_head_t &, const TO &word)
     {
+        return word;
     }
 };
 
@@ -40,19 +41,20 @@ template <typename T> struct scaled {
     typedef T element;
     typedef typename arithmetic<T>::type wide;
 
-    template <typename WORD> DT_DEVICE void apply(const dt_move_head_t &head, WORD &word)
+    template <typename TO> DT_DEVICE TO turn(const dt_move_head_t &head, TO word)
     {
-        T elements[sizeof(WORD) / sizeof(T)];
+        T elements[sizeof(TO) / sizeof(T)];
         const wide divisor = (wide)head.divisor, scale = (wide)head.scale;
         memcpy((void *)elements, &word, sizeof word);
 #pragma unroll
-        for (unsigned i = 0; i < sizeof(WORD) / sizeof(T); i++) {
+        for (unsigned i = 0; i < sizeof(TO) / sizeof(T); i++) {
             wide value = arithmetic<T>::load(elements[i]);
             if (divisor != 1)
                 value = divide(value, divisor);
             elements[i] = arithmetic<T>::store(value * scale);
         }
         memcpy(&word, (const void *)elements, sizeof word);
+        return word;
     }
 };
 
@@ -62,31 +64,31 @@ template <typename T> struct scaled {
  * memory's pipeline before the first store. */
 #define DT_MOVE_LOADS 4
 
+template <typename FROM, typename TO, typename MAP>
+DT_DEVICE void move_each(const dt_move_head_t &head, const FROM *source, TO *target, int64_t words,
+                         const place_t &place)
+{
+    const int64_t step = place.num_threads;
+    int64_t i = place.thread;
+    for (; i + (DT_MOVE_LOADS - 1) * step < words; i += DT_MOVE_LOADS * step) {
+        FROM loaded[DT_MOVE_LOADS];
+#pragma unroll
+        for (int k = 0; k < DT_MOVE_LOADS; k++)
+            loaded[k] = load_once(source + i + k * step);
+#pragma unroll
+        for (int k = 0; k < DT_MOVE_LOADS; k++)
+            target[i + k * step] = MAP::template turn<TO>(head, loaded[k]);
+    }
+    for (; i < words; i += step)
+        target[i] = MAP::template turn<TO>(head, load_once(source + i));
+}
+
 template <int WIDTH, typename MAP>
 DT_DEVICE void move_words(const dt_move_head_t &head, const char *from, char *to, int64_t words,
                           const place_t &place)
 {
     typedef typename word<WIDTH>::type word_t;
-    const word_t *source = (const word_t *)from;
-    word_t *target = (word_t *)to;
-    const int64_t step = place.num_threads;
-    int64_t i = place.thread;
-    for (; i + (DT_MOVE_LOADS - 1) * step < words; i += DT_MOVE_LOADS * step) {
-        word_t loaded[DT_MOVE_LOADS];
-#pragma unroll
-        for (int k = 0; k < DT_MOVE_LOADS; k++)
-            loaded[k] = load_once(source + i + k * step);
-#pragma unroll
-        for (int k = 0; k < DT_MOVE_LOADS; k++) {
-            MAP::apply(head, loaded[k]);
-            target[i + k * step] = loaded[k];
-        }
-    }
-    for (; i < words; i += step) {
-        word_t loaded = load_once(source + i);
-        MAP::apply(head, loaded);
-        target[i] = loaded;
-    }
+    move_each<word_t, word_t, MAP>(head, (const word_t *)from, (word_t *)to, words, place);
 }
 
 /* Elements up to the first address of a whole word, then words, then what is left. */
@@ -209,45 +211,36 @@ template <typename FROM, typename TO> DT_DEVICE TO convert(const dt_move_head_t 
 /* As many elements as a word of 16 bytes of float32 has. */
 #define DT_CONVERT_ELEMENTS 4
 
-template <typename FROM, typename TO, typename FROM_WORD>
-DT_DEVICE typename word<DT_CONVERT_ELEMENTS * sizeof(TO)>::type
-convert_word(const dt_move_head_t &head, const FROM_WORD &word_from)
-{
-    typename word<DT_CONVERT_ELEMENTS * sizeof(TO)>::type word_to;
-    FROM from[DT_CONVERT_ELEMENTS];
-    TO to[DT_CONVERT_ELEMENTS];
-    memcpy((void *)from, &word_from, sizeof from);
+template <typename FROM, typename TO> struct converted {
+    typedef typename word<DT_CONVERT_ELEMENTS * sizeof(FROM)>::type from_t;
+    typedef typename word<DT_CONVERT_ELEMENTS * sizeof(TO)>::type to_t;
+
+    template <typename WORD> DT_DEVICE WORD turn(const dt_move_head_t &head, const from_t &word)
+    {
+        WORD turned;
+        FROM from[DT_CONVERT_ELEMENTS];
+        TO to[DT_CONVERT_ELEMENTS];
+        memcpy((void *)from, &word, sizeof from);
 #pragma unroll
-    for (int i = 0; i < DT_CONVERT_ELEMENTS; i++)
-        to[i] = convert<FROM, TO>(head, from[i]);
-    memcpy(&word_to, (const void *)to, sizeof to);
-    return word_to;
-}
+        for (int i = 0; i < DT_CONVERT_ELEMENTS; i++)
+            to[i] = convert<FROM, TO>(head, from[i]);
+        memcpy(&turned, (const void *)to, sizeof to);
+        return turned;
+    }
+};
 
 /* In words where both ends are aligned to theirs; returns the elements that are done. */
 template <typename FROM, typename TO>
 DT_DEVICE int64_t convert_words(const dt_move_head_t &head, const char *from, char *to,
                                 int64_t count, const place_t &place)
 {
-    typedef typename word<DT_CONVERT_ELEMENTS * sizeof(FROM)>::type from_t;
-    typedef typename word<DT_CONVERT_ELEMENTS * sizeof(TO)>::type to_t;
+    typedef converted<FROM, TO> map;
+    typedef typename map::from_t from_t;
+    typedef typename map::to_t to_t;
+    const int64_t words = count / DT_CONVERT_ELEMENTS;
     if ((uintptr_t)from % sizeof(from_t) != 0 || (uintptr_t)to % sizeof(to_t) != 0)
         return 0;
-    const int64_t words = count / DT_CONVERT_ELEMENTS, step = place.num_threads;
-    const from_t *source = (const from_t *)from;
-    to_t *target = (to_t *)to;
-    int64_t i = place.thread;
-    for (; i + (DT_MOVE_LOADS - 1) * step < words; i += DT_MOVE_LOADS * step) {
-        from_t loaded[DT_MOVE_LOADS];
-#pragma unroll
-        for (int k = 0; k < DT_MOVE_LOADS; k++)
-            loaded[k] = load_once(source + i + k * step);
-#pragma unroll
-        for (int k = 0; k < DT_MOVE_LOADS; k++)
-            target[i + k * step] = convert_word<FROM, TO>(head, loaded[k]);
-    }
-    for (; i < words; i += step)
-        target[i] = convert_word<FROM, TO>(head, load_once(source + i));
+    move_each<from_t, to_t, map>(head, (const from_t *)from, (to_t *)to, words, place);
     return words * DT_CONVERT_ELEMENTS;
 }
 

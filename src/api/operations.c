@@ -161,23 +161,31 @@ dtrain_status_t dtrain_grouped_reducescatter_async(const dtrain_tensor_t *tensor
     return submit_group(DT_KIND_REDUCESCATTER, tensors, n, options, handles);
 }
 
-/* Submit, wait, release. `call` is for the text. These calls do not say where their vectors lie. */
+/* These calls do not say where their vectors lie. */
+static int is_on_gpu(dt_runtime_t *runtime, const dtrain_tensor_t *tensor)
+{
+    return tensor && dt_gpu_has(&runtime->gpu, tensor->in ? tensor->in : tensor->out);
+}
+
+static dtrain_status_t do_on_gpu(dt_runtime_t *runtime, const dt_submission_t *submission,
+                                 const char *call)
+{
+    dt_submission_t placed = *submission;
+    dtrain_tensor_t tensor = *submission->tensor;
+    tensor.device = DTRAIN_DEVICE_CUDA;
+    placed.tensor = &tensor;
+    return dt_runtime_do(runtime, &placed, call);
+}
+
+/* Submit, wait, release. `call` is for the text. */
 static dtrain_status_t run(const dt_submission_t *submission, const char *call)
 {
     dtrain_status_t status = DTRAIN_OK;
     dt_runtime_t *runtime = dt_api_enter(&status);
     if (!runtime)
         return status;
-    dt_submission_t placed = *submission;
-    dtrain_tensor_t tensor;
-    if (submission->tensor) {
-        tensor = *submission->tensor;
-        tensor.device = dt_gpu_has(&runtime->gpu, tensor.in ? tensor.in : tensor.out)
-                            ? DTRAIN_DEVICE_CUDA
-                            : DTRAIN_DEVICE_CPU;
-        placed.tensor = &tensor;
-    }
-    status = dt_runtime_do(runtime, &placed, call);
+    status = is_on_gpu(runtime, submission->tensor) ? do_on_gpu(runtime, submission, call)
+                                                    : dt_runtime_do(runtime, submission, call);
     dt_api_leave();
     return status;
 }

@@ -138,14 +138,14 @@ static dtrain_status_t prepare_one(dt_executor_t *executor, dt_bucket_t *bucket,
     collective->copied = &bucket->copied;
     int64_t count = bucket->bytes / (int64_t)dt_dtype_size(collective->reduction.dtype);
     dtrain_dtype_t cast = dt_coded_cast(bucket->operations[0]);
-    if (cast && bucket->is_on_device)
-        collective->rounded_from = collective->reduction.dtype;
     if (cast) {
-        collective->count = count;
+        if (bucket->is_on_device)
+            collective->rounded_from = collective->reduction.dtype;
         collective->reduction.dtype = cast;
+        collective->count = count;
+        if (!bucket->is_on_device)
+            return pack(executor, bucket, is_ready);
     }
-    if (cast && !bucket->is_on_device)
-        return pack(executor, bucket, is_ready);
     if (bucket->is_on_device && bucket->count == 1)
         collective->memory = bucket->operations[0]->memory;
     collective->ready = bucket->ready;

@@ -271,18 +271,23 @@ static void store_scaled(dtrain_dtype_t dtype, char *to, double value, double di
         memcpy(to, &half, sizeof half);
 }
 
-static void check_scaled(const set_t *set, dtrain_dtype_t dtype, double divisor, double scale)
+/* Each element of what was moved, from type to type. */
+static void check_scaled(const set_t *set, int unpacks, dtrain_dtype_t from_dtype,
+                         dtrain_dtype_t to_dtype, double divisor, double scale)
 {
     for (int i = 0; i < set->n; i++) {
         for (int64_t k = 0; k < set->tensors[i].count; k++) {
-            const char *got = place_of(set, i) + k * set->element;
+            const char *in_tensor = first_of(&set->tensors[i]) + k * set->element;
+            const char *in_buffer = place_of(set, i) + k * set->buffer_element;
+            const char *got = unpacks ? in_tensor : in_buffer;
             char wanted[8];
-            double value = load(dtype, first_of(&set->tensors[i]) + k * set->element);
-            store_scaled(dtype, wanted, value, divisor, scale);
-            if (isnan(load(dtype, wanted)))
-                assert_true(isnan(load(dtype, got)));
+            double value = load(from_dtype, unpacks ? in_buffer : in_tensor);
+            store_scaled(to_dtype, wanted, value, divisor, scale);
+            if (isnan(load(to_dtype, wanted)))
+                assert_true(isnan(load(to_dtype, got)));
             else
-                assert_memory_equal(got, wanted, (size_t)set->element);
+                assert_memory_equal(got, wanted,
+                                    (size_t)(unpacks ? set->element : set->buffer_element));
         }
     }
 }
@@ -306,7 +311,7 @@ static void test_move_scales_in_fp32_and_rounds_once(void **unused)
         head.divisor = 3;
         head.scale = 0.7;
         move_few(&set, types[t].kernel, &head);
-        check_scaled(&set, types[t].dtype, 3, 0.7);
+        check_scaled(&set, 0, types[t].dtype, types[t].dtype, 3, 0.7);
         free_set(&set);
     }
 }
@@ -342,14 +347,7 @@ static void test_move_floats_are_scaled_and_rounded_to_16_bits_once(void **unuse
         head.divisor = 3;
         head.scale = 0.7;
         move_few(&set, roundings[t].kernel, &head);
-        for (int i = 0; i < set.n; i++) {
-            for (int64_t k = 0; k < set.tensors[i].count; k++) {
-                char wanted[8];
-                double value = load(DTRAIN_DTYPE_F32, first_of(&set.tensors[i]) + k * 4);
-                store_scaled(roundings[t].dtype, wanted, value, 3, 0.7);
-                assert_memory_equal(place_of(&set, i) + k * 2, wanted, 2);
-            }
-        }
+        check_scaled(&set, 0, DTRAIN_DTYPE_F32, roundings[t].dtype, 3, 0.7);
         check_padding(&set);
         free_set(&set);
     }
@@ -369,14 +367,7 @@ static void test_move_16_bits_are_widened_and_scaled(void **unused)
         head.divisor = 3;
         head.scale = 0.7;
         move_few(&set, roundings[t].kernel, &head);
-        for (int i = 0; i < set.n; i++) {
-            for (int64_t k = 0; k < set.tensors[i].count; k++) {
-                char wanted[8];
-                double value = load(roundings[t].dtype, place_of(&set, i) + k * 2);
-                store_scaled(DTRAIN_DTYPE_F32, wanted, value, 3, 0.7);
-                assert_memory_equal(first_of(&set.tensors[i]) + k * 4, wanted, 4);
-            }
-        }
+        check_scaled(&set, 1, roundings[t].dtype, DTRAIN_DTYPE_F32, 3, 0.7);
         free_set(&set);
     }
 }
